@@ -1,0 +1,140 @@
+"""The policies of all agents, acting together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl.config import ModelConfig
+from harl.envs.api import Layout
+from harl.models.mlp import MLPSpec
+from harl.models.policy import StochasticPolicy
+from harl.models.stacked import StackedPolicies, equal_networks
+
+
+@dataclass(slots=True)
+class _Group:
+    """Agents whose networks are equal in shape (or are one network) and act in one forward pass."""
+
+    agents: list[int]
+    columns: Any
+    """How the agents' entries are picked from (N, A, …): a slice where they are neighbours, else indices."""
+    stacked: StackedPolicies
+    shared: bool
+
+
+def mlp_spec(model: ModelConfig) -> MLPSpec:
+    """Hidden layers as the `model` section asks for."""
+    return MLPSpec(
+        hidden_sizes=tuple(int(width) for width in model.hidden_sizes),
+        activation=model.activation_func,
+        feature_normalization=model.use_feature_normalization,
+        initialization=model.initialization_method,
+    )
+
+
+class Team:
+    """One stochastic policy an agent, or one for all of them.
+
+    Args:
+        layout: agents, spaces and widths.
+        model: the `model` section.
+        share_param: whether all agents use one network.
+        device: where the networks live.
+    """
+
+    def __init__(self, layout: Layout, model: ModelConfig, share_param: bool, device: torch.device) -> None:
+        self.layout, self.shared, self.device = layout, share_param, device
+        count = 1 if share_param else layout.num_agents
+        self.networks = [
+            StochasticPolicy(
+                layout.obs_dims[i], layout.action_spaces[i], mlp_spec(model), model.gain, model.std_x_coef,
+                model.std_y_coef,
+            ).to(device)
+            for i in range(count)
+        ]
+        self.groups = self._group()
+
+    def _group(self) -> list[_Group]:
+        everyone = list(range(self.layout.num_agents))
+        if self.shared:
+            return [_Group(everyone, slice(0, len(everyone)), StackedPolicies(self.networks), True)]
+        kinds: list[list[int]] = []
+        for i in everyone:
+            match = next((kind for kind in kinds if equal_networks(self.networks[kind[0]], self.networks[i])), None)
+            if match is None:
+                kinds.append([i])
+            else:
+                match.append(i)
+        groups = []
+        for kind in kinds:
+            neighbours = kind == list(range(kind[0], kind[-1] + 1))
+            columns = slice(kind[0], kind[-1] + 1) if neighbours else torch.tensor(kind, device=self.device)
+            groups.append(_Group(kind, columns, StackedPolicies([self.networks[i] for i in kind]), False))
+        return groups
+
+    def location(self, network: int) -> tuple[StackedPolicies, int]:
+        """The stack that holds a network's parameters, and the row there."""
+        for group in self.groups:
+            if network in group.agents:
+                return group.stacked, group.agents.index(network)
+        raise IndexError(f"there is no network {network}")
+
+    def refresh(self) -> None:
+        """Take over changed weights before acting."""
+        for group in self.groups:
+            group.stacked.refresh()
+
+    @torch.no_grad()
+    def act(
+        self,
+        obs: Tensor,
+        available_actions: Tensor | None = None,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        actions: Tensor | None = None,
+        log_probs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Actions of all agents.
+
+        Args:
+            obs: (N, A, obs_dim).
+            available_actions: (N, A, action_number) or None.
+            deterministic: the mode in place of a sample.
+            generator: source of the samples.
+            actions, log_probs: (N, A, action_dim) tensors to write to; made where they are not given.
+
+        Returns:
+            actions (unclipped) and their log-probabilities for each factor, both (N, A, action_dim); columns beyond
+            an agent's width are 0.
+        """
+        if actions is None or log_probs is None:
+            shape = (*obs.shape[:2], self.layout.action_dim)
+            actions, log_probs = obs.new_zeros(shape), obs.new_zeros(shape)
+        for group in self.groups:
+            first = group.agents[0]
+            rows = self._rows(group, obs, self.layout.obs_dims[first])
+            masks = None
+            if available_actions is not None and self.layout.action_numbers[first]:
+                masks = self._rows(group, available_actions, self.layout.action_numbers[first])
+            distribution = group.stacked.distribution(rows, masks)
+            chosen = distribution.mode() if deterministic else distribution.sample(generator)
+            width = self.layout.action_dims[first]
+            self._put(group, actions, chosen, width)
+            self._put(group, log_probs, distribution.log_prob(chosen), width)
+        return actions, log_probs
+
+    @staticmethod
+    def _rows(group: _Group, array: Tensor, width: int) -> Tensor:
+        """(N, A, ≥ width) → (networks, rows of a network, width)."""
+        own = array[:, group.columns, :width]
+        return own.reshape(1, -1, width) if group.shared else own.transpose(0, 1)
+
+    @staticmethod
+    def _put(group: _Group, array: Tensor, values: Tensor, width: int) -> None:
+        """The inverse of `_rows`, into an existing array."""
+        n = array.shape[0]
+        array[:, group.columns, :width] = values.view(n, -1, width) if group.shared else values.transpose(0, 1)

@@ -1,0 +1,158 @@
+"""Keys that concern the algorithm: training, networks, evaluation, and the algorithm itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from harl.config.fields import COUNT, FRACTION, POSITIVE, STEPS, limits
+
+ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu")
+INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Length and shape of on-policy training."""
+
+    num_env_steps: int = field(metadata=STEPS)
+    """Budget in environment steps, summed over the parallel environments."""
+    n_rollout_threads: int = field(metadata=COUNT)
+    """Parallel training environments (N)."""
+    episode_length: int = field(metadata=COUNT)
+    """Steps that each environment takes between two updates (T)."""
+    log_interval: int = field(metadata=STEPS)
+    """Environment steps between two lines of the log."""
+    use_linear_lr_decay: bool
+    """Lower the learning rates linearly to 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Networks of on-policy actors and critics."""
+
+    hidden_sizes: tuple[int, ...] = field(metadata=limits(at_least=1, at_most=65_536))
+    """Widths of the hidden layers."""
+    activation_func: str = field(metadata=limits(choices=ACTIVATIONS))
+    """Activation of the hidden layers."""
+    use_feature_normalization: bool
+    """Layer normalisation of the input."""
+    initialization_method: str = field(metadata=limits(choices=INITIALIZATIONS))
+    """Function of torch.nn.init for the weights."""
+    gain: float = field(metadata=POSITIVE)
+    """Gain of the policy's last layer."""
+    std_x_coef: float = field(metadata=POSITIVE)
+    """Divides the parameter of the standard deviation before the sigmoid."""
+    std_y_coef: float = field(metadata=POSITIVE)
+    """The largest standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """Evaluation during training."""
+
+    use_eval: bool
+    """Whether to evaluate at all."""
+    interval: int = field(metadata=STEPS)
+    """Environment steps between two evaluations."""
+    at_start: bool
+    """Evaluate also before the first update."""
+    n_eval_rollout_threads: int = field(metadata=COUNT)
+    """Parallel evaluation environments."""
+    eval_episodes: int = field(metadata=COUNT)
+    """Episodes per evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyAlgoConfig:
+    """What every on-policy algorithm has."""
+
+    name: str
+    """Which algorithm it is."""
+    lr: float = field(metadata=FRACTION)
+    """Learning rate of the actors."""
+    critic_lr: float = field(metadata=FRACTION)
+    """Learning rate of the critic."""
+    opti_eps: float = field(metadata=limits(above=0, at_most=1))
+    """Adam's epsilon."""
+    weight_decay: float = field(metadata=FRACTION)
+    """Adam's weight decay."""
+    critic_epoch: int = field(metadata=COUNT)
+    """Passes of the critic over the rollout."""
+    use_clipped_value_loss: bool
+    """Clip the value's change in the loss."""
+    clip_param: float = field(metadata=limits(above=0, at_most=1))
+    """Largest change of the ratio and of the clipped value."""
+    critic_num_mini_batch: int = field(metadata=COUNT)
+    """Slices of the rollout in each pass of the critic."""
+    value_loss_coef: float = field(metadata=POSITIVE)
+    """Factor of the value loss."""
+    use_max_grad_norm: bool
+    """Scale gradients down to `max_grad_norm`."""
+    max_grad_norm: float = field(metadata=POSITIVE)
+    """Largest norm of a network's gradient."""
+    use_gae: bool
+    """Generalised advantage estimation, or plain discounted returns."""
+    gamma: float = field(metadata=FRACTION)
+    """Discount factor of one step."""
+    gae_lambda: float = field(metadata=FRACTION)
+    """Lambda of the advantage estimation."""
+    use_huber_loss: bool
+    """Huber loss, or squared loss, for the values."""
+    huber_delta: float = field(metadata=POSITIVE)
+    """Error at which the Huber loss turns linear."""
+    use_policy_active_masks: bool
+    """Leave agents that are gone out of the policy loss and the entropy."""
+    action_aggregation: str = field(metadata=limits(choices=("prod", "mean")))
+    """How the ratios of an action's components are joined."""
+    share_param: bool
+    """One actor for all agents."""
+    fixed_order: bool
+    """HA: update agents by index, not in a random order."""
+    time_limit: str = field(metadata=limits(choices=("bootstrap", "mask", "ignore")))
+    """What the end of an episode by a time limit means."""
+    use_valuenorm: bool
+    """Normalise the critic's targets."""
+    valuenorm_update: str = field(metadata=limits(choices=("iteration", "minibatch")))
+    """When the statistics of the targets are updated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(OnPolicyAlgoConfig):
+    """HAPPO and MAPPO."""
+
+    ppo_epoch: int = field(metadata=COUNT)
+    """Passes of each actor over the rollout."""
+    actor_num_mini_batch: int = field(metadata=COUNT)
+    """Slices of the rollout in each pass of an actor."""
+    entropy_coef: float = field(metadata=limits(at_least=0, at_most=1000))
+    """Factor of the entropy bonus."""
+
+
+class AlgoSchema(NamedTuple):
+    """Section classes of one algorithm."""
+
+    train: type[TrainConfig]
+    model: type[ModelConfig]
+    algo: type[OnPolicyAlgoConfig]
+
+
+ALGO_SCHEMAS: dict[str, AlgoSchema] = {
+    "happo": AlgoSchema(TrainConfig, ModelConfig, PPOConfig),
+    "mappo": AlgoSchema(TrainConfig, ModelConfig, PPOConfig),
+}
+"""By `algo.name`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgoArgs:
+    """What concerns the algorithm."""
+
+    train: TrainConfig
+    """Length and shape of the training."""
+    model: ModelConfig
+    """Networks."""
+    algo: OnPolicyAlgoConfig
+    """Actor, critic and returns; the class depends on `algo.name`."""
+    eval: EvalConfig
+    """Evaluation during training."""

@@ -1,0 +1,233 @@
+"""Any PettingZoo `ParallelEnv` as a `VectorEnv`: N copies in this process, stepped one after the other.
+
+What one environment gives is checked and written by `ParallelAdapter`; this module owns the arrays and the copies.
+Values are passed on as they are, NaN included: the runner stops a run that meets one and names the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harl.envs.api import BoolArray, EnvError, EnvStep, FloatArray, Layout, VectorEnv
+from harl.envs.entry_point import EnvFactory, scenario_name
+from harl.envs.parallel_adapter import MAX_METRICS, EnvRow, ParallelAdapter, fold_seed
+from harl.envs.parallel_convert import callable_at, to_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class StepArrays:
+    """The arrays behind N environments' `EnvStep`s; shapes as there, but for EP `state` is (N, *share_obs_shape)."""
+
+    obs: FloatArray
+    state: FloatArray
+    available_actions: FloatArray | None
+    active: FloatArray
+    rewards: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    ended: BoolArray
+    final_obs: FloatArray
+    final_state: FloatArray
+    final_available_actions: FloatArray | None
+
+    @staticmethod
+    def allocate(layout: Layout, num_envs: int) -> StepArrays:
+        """Zeroed arrays; what an agent's own width leaves free is never written and stays zero."""
+        head = (num_envs, layout.num_agents)
+        obs = (*head, *layout.obs_shape)
+        state = (*(head if layout.state_type == "FP" else head[:1]), *layout.share_obs_shape)
+        masks = (*head, layout.action_number)
+
+        def zeros(shape: tuple[int, ...]) -> FloatArray:
+            return np.zeros(shape, np.float32)
+
+        return StepArrays(
+            obs=zeros(obs),
+            state=zeros(state),
+            available_actions=zeros(masks) if layout.has_masks else None,
+            active=zeros((*head, 1)),
+            rewards=zeros((*head, 1)),
+            terminated=np.zeros(head, np.bool_),
+            truncated=np.zeros(head, np.bool_),
+            ended=np.zeros(num_envs, np.bool_),
+            final_obs=zeros(obs),
+            final_state=zeros(state),
+            final_available_actions=zeros(masks) if layout.has_masks else None,
+        )
+
+    def row(self, index: int) -> EnvRow:
+        """Views of what one environment writes."""
+        return EnvRow(
+            obs=self.obs[index],
+            state=self.state[index],
+            available_actions=None if self.available_actions is None else self.available_actions[index],
+            active=self.active[index],
+            rewards=self.rewards[index],
+            terminated=self.terminated[index],
+            truncated=self.truncated[index],
+            ended=self.ended[index : index + 1],
+            final_obs=self.final_obs[index],
+            final_state=self.final_state[index],
+            final_available_actions=(
+                None if self.final_available_actions is None else self.final_available_actions[index]
+            ),
+        )
+
+    def record(self, layout: Layout, metrics: dict[str, NDArray[np.float64]]) -> EnvStep:
+        """The arrays as an `EnvStep`; nothing is copied."""
+        any_ended = bool(self.ended.any())
+        return EnvStep(
+            obs=self.obs,
+            share_obs=_per_agent(self.state, layout),
+            available_actions=self.available_actions,
+            active=self.active,
+            rewards=self.rewards,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            ended=self.ended,
+            final_obs=self.final_obs if any_ended else None,
+            final_share_obs=_per_agent(self.final_state, layout) if any_ended else None,
+            final_available_actions=self.final_available_actions if any_ended else None,
+            metrics=metrics,
+        )
+
+
+def _per_agent(state: FloatArray, layout: Layout) -> FloatArray:
+    if layout.state_type == "FP":
+        return state
+    return np.broadcast_to(state[:, None], (state.shape[0], layout.num_agents, *layout.share_obs_shape))
+
+
+class ParallelVectorEnv(VectorEnv):
+    """N `ParallelEnv`s, made by calling `make_env` N times, behind the `VectorEnv` contract.
+
+    Args:
+        make_env: returns a new `ParallelEnv`, an AEC environment that steps in cycles, or a `gymnasium.Env`.
+        num_envs: how many copies.
+        state_type: "EP" (one central state) or "FP" (one for each agent; see `parallel_state`).
+        name, scenario: what the environment is called in run folders and messages.
+        render: whether `make_env` builds environments that can be rendered (`render_mode="rgb_array"`).
+
+    Raises:
+        EnvError: an environment, already when it is built and reset for the first time, is not as it should be.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], Any],
+        num_envs: int,
+        state_type: str = "EP",
+        name: str = "pettingzoo",
+        scenario: str = "custom",
+        render: bool = False,
+    ) -> None:
+        if num_envs < 1:
+            raise EnvError(f"{name} {scenario}: num_envs is {num_envs}, it must be at least 1")
+        self.num_envs = num_envs
+        self.name = name
+        self.scenario = scenario
+        self._renders = render
+        self._adapters: list[ParallelAdapter] = []
+        self._built: list[Any] = []
+        noticed: set[str] = set()
+        try:
+            for index in range(num_envs):
+                label = f"{name} {scenario}, environment {index}"
+                env = to_parallel(make_env())
+                self._built.append(env)
+                blueprint = self._adapters[0].blueprint if self._adapters else None
+                self._adapters.append(ParallelAdapter(env, state_type, label, blueprint, noticed))
+        except BaseException:
+            self.close()
+            raise
+        self.layout = self._adapters[0].blueprint.layout
+        self.episode_limit = self._adapters[0].episode_limit
+        self.can_save_state = all(
+            callable_at(adapter.env.unwrapped, "get_state") and callable_at(adapter.env.unwrapped, "set_state")
+            for adapter in self._adapters
+        )
+        self._arrays = StepArrays.allocate(self.layout, num_envs)
+        self._rows = [self._arrays.row(index) for index in range(num_envs)]
+        self._actions_shape = (num_envs, self.layout.num_agents, self.layout.action_dim)
+        self._metric_names: list[str] = []
+
+    def reset(self, seeds: list[int] | None = None) -> EnvStep:
+        """Start an episode in every environment; each seed is used once, folded to 32 bits (`fold_seed`)."""
+        if seeds is not None and len(seeds) != self.num_envs:
+            raise EnvError(f"{self.name} {self.scenario}: {len(seeds)} seeds for {self.num_envs} environments")
+        for index, (adapter, row) in enumerate(zip(self._adapters, self._rows, strict=True)):
+            adapter.reset(row, None if seeds is None else fold_seed(seeds[index]))
+        return self._arrays.record(self.layout, {})
+
+    def step(self, actions: FloatArray) -> EnvStep:
+        if actions.shape != self._actions_shape:
+            raise EnvError(
+                f"{self.name} {self.scenario}: actions have shape {actions.shape}, expected {self._actions_shape}"
+            )
+        for adapter, row, action in zip(self._adapters, self._rows, actions, strict=True):
+            adapter.step(action, row)
+        return self._arrays.record(self.layout, self._collect_metrics())
+
+    def get_state(self) -> dict[str, Any]:
+        if not self.can_save_state:
+            return super().get_state()
+        return {"environments": [adapter.get_state() for adapter in self._adapters]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        if not self.can_save_state:
+            return super().set_state(state)
+        saved = state["environments"]
+        if len(saved) != self.num_envs:
+            raise EnvError(
+                f"{self.name} {self.scenario}: the state is of {len(saved)} environments, not {self.num_envs}"
+            )
+        for adapter, one in zip(self._adapters, saved, strict=True):
+            adapter.set_state(one)
+        return None
+
+    def render(self, env_index: int = 0) -> NDArray[np.uint8]:
+        if not self._renders:
+            raise EnvError(f"{self.name} {self.scenario} was built without rendering; build it with render=True")
+        picture = self._adapters[env_index].env.render()
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[-1] != 3:
+            received = f"shape {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+            raise EnvError(
+                f"{self.name} {self.scenario}: render() must return a picture (height, width, 3), received {received}; "
+                'the environment must take render_mode="rgb_array" when it is built and draw to an array'
+            )
+        return picture.astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        while self._built:
+            self._built.pop().close()
+
+    def _collect_metrics(self) -> dict[str, NDArray[np.float64]]:
+        columns: dict[str, NDArray[np.float64]] = {}
+        for index, adapter in enumerate(self._adapters):
+            for name, value in adapter.metrics.items():
+                if name not in columns:
+                    if name not in self._metric_names:
+                        if len(self._metric_names) >= MAX_METRICS:
+                            continue
+                        self._metric_names.append(name)
+                    columns[name] = np.full(self.num_envs, np.nan)
+                columns[name][index] = value
+        return columns
+
+
+def make_parallel_vector_env(
+    entry_point: str, kwargs: dict[str, Any], num_envs: int, state_type: str, render: bool = False
+) -> ParallelVectorEnv:
+    """Build N environments from an entry point such as "mpe2.simple_spread_v3:parallel_env".
+
+    Raises:
+        EnvError: the entry point, a keyword argument or the environment is wrong; found before any step is taken.
+    """
+    factory = EnvFactory(entry_point, kwargs, render)
+    factory.check()
+    return ParallelVectorEnv(factory, num_envs, state_type, "pettingzoo", scenario_name(entry_point), render)

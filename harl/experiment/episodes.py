@@ -1,0 +1,120 @@
+"""Returns and lengths of training episodes, and means of what environments report, from vector steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class EpisodeTracker:
+    """Adds up the raw rewards of N environments and A agents, and gives the means of the episodes that ended.
+
+    What it keeps does not grow with the number of episodes. Sums are float64.
+    """
+
+    def __init__(self, num_envs: int, agents: Sequence[str]) -> None:
+        self.agents = tuple(agents)
+        self._returns = np.zeros((num_envs, len(self.agents), 1))
+        self._steps = 0
+        self._started = np.zeros(num_envs, np.int64)
+        self._finished_returns = np.zeros(len(self.agents))
+        self._finished_lengths = 0
+        self._finished = 0
+
+    def add(self, rewards: NDArray[np.floating[Any]], ended: NDArray[np.bool_]) -> None:
+        """Count one vector step: `rewards` (N, A, 1) of that step, `ended` (N,) where an episode is over with it."""
+        self._returns += rewards
+        self._steps += 1
+        if np.count_nonzero(ended):
+            self._finished_returns += self._returns[ended].sum(axis=(0, 2))
+            lengths = self._steps - self._started[ended]
+            self._finished_lengths += int(lengths.sum())
+            self._finished += len(lengths)
+            self._returns[ended] = 0.0
+            self._started[ended] = self._steps
+
+    def reset(self) -> None:
+        """Forget the episodes under way, as when all environments are reset; finished ones stay."""
+        self._returns[:] = 0.0
+        self._started[:] = self._steps
+
+    def drain(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last call, and how many; empty when none did.
+
+        - `train/return_sum`: return summed over the agents; `train/return_mean`: its mean over the agents;
+        - `train/return/<agent>`: that agent's own; `train/episode_length`: in environment steps;
+        - `train/episodes`: how many episodes these are means of.
+        """
+        if not self._finished:
+            return {}
+        per_agent = self._finished_returns / self._finished
+        means = {
+            "train/return_sum": float(per_agent.sum()),
+            "train/return_mean": float(per_agent.mean()),
+            "train/episode_length": self._finished_lengths / self._finished,
+            "train/episodes": float(self._finished),
+        }
+        means.update((f"train/return/{agent}", float(mean)) for agent, mean in zip(self.agents, per_agent, strict=True))
+        self._finished_returns[:] = 0.0
+        self._finished_lengths = self._finished = 0
+        return means
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that later results depend on: numbers and numpy arrays, copied."""
+        return {
+            "returns": self._returns.copy(),
+            "running_lengths": self._steps - self._started,
+            "finished_returns": self._finished_returns.copy(),
+            "finished_lengths": self._finished_lengths,
+            "finished": self._finished,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from `get_state`; raises `ValueError` where environments or agents are not as many as there."""
+        if state["returns"].shape != self._returns.shape:
+            raise ValueError(
+                f"the saved episodes are of (environments, agents) {state['returns'].shape[:2]}, "
+                f"this run has {self._returns.shape[:2]}"
+            )
+        self._returns[:] = state["returns"]
+        self._steps = 0
+        self._started[:] = -state["running_lengths"]
+        self._finished_returns[:] = state["finished_returns"]
+        self._finished_lengths = state["finished_lengths"]
+        self._finished = state["finished"]
+
+
+class EnvMetrics:
+    """Means of the numbers that environments report in their steps (`EnvStep.metrics`), for the logs.
+
+    `wanted` limits them to those names; what it names and no step has brought yet is told by `unseen`.
+    """
+
+    def __init__(self, wanted: Iterable[str] | None = None) -> None:
+        self._wanted = None if wanted is None else frozenset(wanted)
+        self._seen: set[str] = set()
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def add(self, metrics: dict[str, NDArray[np.float64]]) -> None:
+        """Count one vector step: name to (N,) numbers, NaN where an environment reports nothing."""
+        for name, values in metrics.items():
+            if self._wanted is not None and name not in self._wanted:
+                continue
+            reported = values[~np.isnan(values)]
+            total, count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = total + float(reported.sum()), count + len(reported)
+            self._seen.add(name)
+
+    @property
+    def unseen(self) -> list[str]:
+        """Names that were asked for and that no environment has reported so far."""
+        return sorted((self._wanted or frozenset()) - self._seen)
+
+    def drain(self) -> dict[str, float]:
+        """`env/<name>`: mean over the reports since the last call; names without a report are left out."""
+        means = {f"env/{name}": total / count for name, (total, count) in self._sums.items() if count}
+        self._sums.clear()
+        return means

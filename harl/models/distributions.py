@@ -1,0 +1,124 @@
+"""Action distributions of stochastic policies.
+
+Leading axes are free: parameters may be (B, …) for one network or (A, N, …) for a stack of them. `log_prob` keeps one
+number per factor of the distribution (a component of a MultiDiscrete, a dimension of a Box), so that ratios can be
+aggregated over factors in one place and never be broadcast (fault D-01 of the original).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+MASKED_LOGIT: Final = -1e10
+"""Finite, so that 0 · log 0 is 0 and not NaN; its probability is exactly 0 in float32."""
+_TINY: Final = 1e-20
+_LOG_SQRT_2PI: Final = 0.5 * math.log(2 * math.pi)
+
+
+def mask_logits(logits: Tensor, available_actions: Tensor | None) -> Tensor:
+    """Give actions that are not available (mask 0) a probability of exactly 0."""
+    if available_actions is None:
+        return logits
+    return logits.masked_fill(available_actions == 0, MASKED_LOGIT)
+
+
+class Distribution(ABC):
+    """A distribution over actions (…, action_dim) float32."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Draw actions (…, action_dim)."""
+
+    @abstractmethod
+    def mode(self) -> Tensor:
+        """The most likely action (…, action_dim); ties go to the lowest index."""
+
+    @abstractmethod
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability or log-density (…, factors) of actions (…, action_dim)."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Entropy (…, 1) in nats, summed over factors."""
+
+
+class Categorical(Distribution):
+    """One choice out of n from unnormalised logits (…, n)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.log_probs = torch.log_softmax(logits, dim=-1)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        # Gumbel-max: log p plus independent Gumbel noise is largest at i with probability p_i. The clamp keeps a zero
+        # draw from turning into infinite noise that could lift a masked action.
+        noise = torch.empty_like(self.log_probs).exponential_(generator=generator).clamp_(min=_TINY).log_()
+        return torch.argmax(self.log_probs - noise, dim=-1, keepdim=True).to(torch.float32)
+
+    def mode(self) -> Tensor:
+        return torch.argmax(self.log_probs, dim=-1, keepdim=True).to(torch.float32)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        return self.log_probs.gather(-1, actions.long())
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probs.exp() * self.log_probs).sum(-1, keepdim=True)
+
+
+class MultiCategorical(Distribution):
+    """Independent choices, one per component of a MultiDiscrete, from concatenated logits (…, sum of nvec)."""
+
+    def __init__(self, logits: Tensor, nvec: Sequence[int]) -> None:
+        self.components = [Categorical(part) for part in logits.split(list(nvec), dim=-1)]
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        return torch.cat([component.sample(generator) for component in self.components], dim=-1)
+
+    def mode(self) -> Tensor:
+        return torch.cat([component.mode() for component in self.components], dim=-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        parts = actions.split(1, dim=-1)
+        return torch.cat([c.log_prob(part) for c, part in zip(self.components, parts, strict=True)], dim=-1)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([component.entropy() for component in self.components]).sum(0)
+
+
+class DiagGaussian(Distribution):
+    """Independent normals with means (…, k) and standard deviations broadcastable to them; not squashed or clipped."""
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        self.mean = mean
+        self.std = std
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return torch.addcmul(self.mean, self.std, noise)
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        scaled = (actions - self.mean) / self.std
+        return -0.5 * scaled.square() - self.std.log() - _LOG_SQRT_2PI
+
+    def entropy(self) -> Tensor:
+        per_dimension = 0.5 + _LOG_SQRT_2PI + self.std.log()
+        return per_dimension.expand_as(self.mean).sum(-1, keepdim=True)
+
+
+def aggregate_ratio(log_ratio: Tensor, how: str) -> Tensor:
+    """Importance ratio (…, 1) of an action from per-factor log-ratios (…, factors).
+
+    `prod`: the exact ratio of the joint action, exp of the sum. `mean`: the mean of the factors' ratios, a heuristic of
+    the original implementation (`algo.action_aggregation`).
+    """
+    if how == "mean":
+        return log_ratio.exp().mean(-1, keepdim=True)
+    return log_ratio.sum(-1, keepdim=True).exp()

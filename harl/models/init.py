@@ -1,0 +1,29 @@
+"""Initial weights of linear layers, and the activations with their gains."""
+
+from __future__ import annotations
+
+from torch import nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "selu": nn.SELU,
+}
+
+
+def init_linear(layer: nn.Linear, method: str, gain: float) -> nn.Linear:
+    """Initialise a layer in place: weights by `torch.nn.init.<method>`, biases 0.
+
+    `gain` scales the weights where the method has a gain of its own (orthogonal and Xavier); the Kaiming methods derive
+    theirs, so their result is scaled by `gain` relative to the linear gain of 1.
+    """
+    initialise = getattr(nn.init, method)
+    if method.startswith("kaiming"):
+        initialise(layer.weight, nonlinearity="linear")
+        layer.weight.data.mul_(gain)
+    else:
+        initialise(layer.weight, gain=gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,70 @@
+"""The multi-layer perceptron that actors and critics on-policy are built on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from harl.models.init import ACTIVATIONS, init_linear
+
+
+@dataclass(frozen=True, slots=True)
+class MLPSpec:
+    """What the hidden layers look like."""
+
+    hidden_sizes: tuple[int, ...]
+    """Width of each hidden layer."""
+    activation: str
+    """A key of `harl.models.init.ACTIVATIONS`."""
+    feature_normalization: bool
+    """Whether the input goes through a LayerNorm first."""
+    initialization: str
+    """Name of a function in torch.nn.init, ending in an underscore."""
+
+
+class MLPLayers(nn.Module):
+    """Linear, activation, LayerNorm for each hidden layer."""
+
+    def __init__(self, input_dim: int, spec: MLPSpec) -> None:
+        super().__init__()
+        gain = nn.init.calculate_gain(spec.activation)
+        layers: list[nn.Module] = []
+        for width in spec.hidden_sizes:
+            linear = init_linear(nn.Linear(input_dim, width), spec.initialization, gain)
+            layers += [linear, ACTIVATIONS[spec.activation](), nn.LayerNorm(width)]
+            input_dim = width
+        self.fc = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x)  # type: ignore[no-any-return]
+
+
+class MLPBase(nn.Module):
+    """Features (B, hidden_sizes[-1]) of vector observations (B, input_dim)."""
+
+    def __init__(self, input_dim: int, spec: MLPSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.input_dim = input_dim
+        self.output_dim = spec.hidden_sizes[-1]
+        self.feature_norm = nn.LayerNorm(input_dim) if spec.feature_normalization else None
+        self.mlp = MLPLayers(input_dim, spec)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.feature_norm is not None:
+            x = self.feature_norm(x)
+        return self.mlp(x)  # type: ignore[no-any-return]
+
+
+class VNet(nn.Module):
+    """State values (B, 1) of central states (B, share_obs_dim), in the units of the value normaliser."""
+
+    def __init__(self, share_obs_dim: int, spec: MLPSpec) -> None:
+        super().__init__()
+        self.base = MLPBase(share_obs_dim, spec)
+        self.v_out = init_linear(nn.Linear(self.base.output_dim, 1), spec.initialization, 1.0)
+
+    def forward(self, share_obs: Tensor) -> Tensor:
+        return self.v_out(self.base(share_obs))  # type: ignore[no-any-return]
+

@@ -1,0 +1,25 @@
+"""Training loops: on-policy, with sequential (HA) or simultaneous (MA) updates.
+
+`RUNNER_REGISTRY` maps the name of an algorithm to the class of its runner.
+"""
+
+from __future__ import annotations
+
+from harl.registry import ALGORITHMS
+from harl.runners.on_policy_base_runner import OnPolicyBaseRunner
+from harl.runners.on_policy_ha_runner import OnPolicyHARunner
+from harl.runners.on_policy_ma_runner import OnPolicyMARunner
+from harl.runners.runner import Runner, RunInterrupted
+
+_RUNNERS: dict[str, type[Runner]] = {"on_policy_ha": OnPolicyHARunner, "on_policy_ma": OnPolicyMARunner}
+
+RUNNER_REGISTRY: dict[str, type[Runner]] = {name: _RUNNERS[entry.runner] for name, entry in ALGORITHMS.items()}
+
+__all__ = [
+    "RUNNER_REGISTRY",
+    "OnPolicyBaseRunner",
+    "OnPolicyHARunner",
+    "OnPolicyMARunner",
+    "RunInterrupted",
+    "Runner",
+]

@@ -1,0 +1,35 @@
+"""Stopping before a NaN of an environment reaches a network."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from harl.envs.api import EnvError, EnvStep, Layout
+
+
+def check_finite(step: EnvStep, layout: Layout, env_steps: int) -> None:
+    """Raise where an environment returned NaN or infinity.
+
+    The sums are a quick test: they are finite if everything is. Only where they are not, the place is looked for.
+
+    Raises:
+        EnvError: names the array, the environment, the agent and the step.
+    """
+    arrays = {"observation": step.obs, "reward": step.rewards}
+    if layout.state_type == "FP" or not step.share_obs.flags.c_contiguous:
+        arrays["state"] = step.share_obs[:, :1] if layout.state_type == "EP" else step.share_obs
+    if step.final_obs is not None and step.final_share_obs is not None:
+        rows = step.ended
+        arrays["final observation"], arrays["final state"] = step.final_obs[rows], step.final_share_obs[rows]
+    for name, array in arrays.items():
+        if not math.isfinite(np.add.reduce(array, axis=None)):
+            bad = ~np.isfinite(array)
+            if bad.any():
+                index = np.argwhere(bad)[0]
+                env = int(np.flatnonzero(step.ended)[index[0]]) if name.startswith("final") else int(index[0])
+                raise EnvError(
+                    f"environment {env} returned {array[tuple(index)]} in the {name} of {layout.agents[index[1]]} "
+                    f"after {env_steps} environment steps; nothing has been learned from it"
+                )

@@ -1,0 +1,145 @@
+"""Episodes played by a team as it is, without learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harl.algorithms.team import Team
+from harl.envs.api import EnvStep, FloatArray, VectorEnv
+
+
+@dataclass(slots=True)
+class Episode:
+    """One finished episode."""
+
+    env: int
+    """Index of the environment it was played in."""
+    index: int
+    """How many episodes that environment had played before it, since it was seeded."""
+    seed: int
+    """Seed of the environment."""
+    returns: dict[str, float]
+    """Undiscounted sum of the raw rewards of each agent."""
+    length: int
+    """Steps."""
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """What each step was like, where it was asked for."""
+
+    @property
+    def return_sum(self) -> float:
+        """Sum over agents."""
+        return sum(self.returns.values())
+
+    @property
+    def return_mean(self) -> float:
+        """Mean over agents."""
+        return self.return_sum / len(self.returns)
+
+    def record(self) -> dict[str, Any]:
+        """Plain numbers for a log."""
+        return {
+            "episode": self.index,
+            "env": self.env,
+            "seed": self.seed,
+            "returns": self.returns,
+            "return_sum": self.return_sum,
+            "return_mean": self.return_mean,
+            "length": self.length,
+        }
+
+
+class ActionClipper:
+    """Turns a policy's samples into actions that the environment may be given."""
+
+    def __init__(self, envs: VectorEnv) -> None:
+        self.low, self.high = envs.layout.action_bounds()
+        self.bounded = bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
+
+    def __call__(self, actions: torch.Tensor) -> FloatArray:
+        """(N, A, action_dim) samples, clipped to each agent's own bounds where it has any."""
+        array: FloatArray = actions.cpu().numpy()
+        return np.clip(array, self.low, self.high) if self.bounded else array
+
+
+def play(
+    team: Team,
+    envs: VectorEnv,
+    seeds: list[int],
+    episodes: int,
+    deterministic: bool = True,
+    generator: torch.Generator | None = None,
+    each_step: Callable[[EnvStep], None] | None = None,
+    keep_steps: bool = False,
+    stop: Callable[[], bool] | None = None,
+) -> list[Episode] | None:
+    """Play an equal quota of episodes in each environment, so that short episodes are not preferred.
+
+    Args:
+        team: who acts; its weights must be fresh (`Team.refresh`).
+        envs: where; reset first with `seeds`, one for each environment.
+        episodes: how many in all, a multiple of the number of environments.
+        deterministic: the mode of each policy in place of a sample from `generator`.
+        each_step: called with the record of the reset and of every step.
+        keep_steps: keep the rewards, actions and metrics of each step with the episode.
+        stop: asked before each step; when it says yes, None is returned.
+
+    Returns:
+        The episodes, ordered by index and then by environment.
+    """
+    quota, remainder = divmod(episodes, envs.num_envs)
+    if remainder or quota < 1:
+        raise ValueError(f"{episodes} episodes cannot be shared equally by {envs.num_envs} environments")
+    clip, layout = ActionClipper(envs), envs.layout
+    step = envs.reset(seeds)
+    if each_step is not None:
+        each_step(step)
+    returns = np.zeros((envs.num_envs, layout.num_agents))
+    lengths = np.zeros(envs.num_envs, dtype=np.int64)
+    played = np.zeros(envs.num_envs, dtype=np.int64)
+    details: list[list[dict[str, Any]]] = [[] for _ in range(envs.num_envs)]
+    finished: list[Episode] = []
+    while played.min() < quota:
+        if stop is not None and stop():
+            return None
+        obs = torch.from_numpy(step.obs).to(team.device)
+        masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
+        actions = clip(team.act(obs, masks, deterministic, generator)[0])
+        step = envs.step(actions)
+        if each_step is not None:
+            each_step(step)
+        returns += step.rewards[..., 0]
+        lengths += 1
+        if keep_steps:
+            _note_steps(details, played < quota, step, actions, lengths)
+        for n in np.flatnonzero(step.ended):
+            if played[n] < quota:
+                per_agent = dict(zip(layout.agents, returns[n].tolist(), strict=True))
+                finished.append(Episode(int(n), int(played[n]), seeds[n], per_agent, int(lengths[n]), details[n]))
+            played[n] += 1
+            returns[n], lengths[n], details[n] = 0.0, 0, []
+    return sorted(finished, key=lambda episode: (episode.index, episode.env))
+
+
+def _note_steps(
+    details: list[list[dict[str, Any]]],
+    wanted: NDArray[np.bool_],
+    step: EnvStep,
+    actions: FloatArray,
+    lengths: NDArray[np.int64],
+) -> None:
+    for n in np.flatnonzero(wanted):
+        metrics = {name: float(values[n]) for name, values in step.metrics.items() if np.isfinite(values[n])}
+        details[n].append(
+            {
+                "step": int(lengths[n]),
+                "rewards": step.rewards[n, :, 0].tolist(),
+                "actions": actions[n].tolist(),
+                **metrics,
+            }
+        )
