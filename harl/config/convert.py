@@ -172,7 +172,7 @@ def show(value: Any) -> str:
 
 def _resolved(composed: DictConfig) -> dict[str, Any]:
     """The composed configuration as a plain dict, without Hydra's own part."""
-    own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
     try:
         return cast(dict[str, Any], OmegaConf.to_container(own, resolve=True))
     except OmegaConfBaseException as error:

@@ -102,6 +102,10 @@ TEXT = limits(pattern=r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", allowed="a text, 
 """Names and paths."""
 
 
+Converter = Callable[[Any, Any, Limits], Any]
+"""Takes what was written, the type and the limits; raises `RefusedError`."""
+
+
 def split_optional(hint: Any) -> tuple[Any, bool]:
     """The type without `None`, and whether `None` was allowed."""
     if get_origin(hint) in (Union, types.UnionType):
@@ -140,9 +144,8 @@ def convert(value: Any, hint: Any, bounds: Limits) -> Any:
         return None
     if value == MISSING_VALUE:
         raise RefusedError(f"must be given: {describe(hint, bounds)}")
-    converter = _CONVERTERS.get(kind, _to_tuple if get_origin(kind) is tuple else _to_plain_dict)
     try:
-        return converter(value, kind, bounds)
+        return _converter(kind)(value, kind, bounds)
     except RefusedError as refused:
         raise RefusedError(f"must be {describe(hint, bounds)}{refused}") from None
 
@@ -209,8 +212,14 @@ def _to_plain_dict(value: Any, _kind: Any, _bounds: Limits) -> dict[str, Any]:
     return value
 
 
+def _converter(kind: Any) -> Converter:
+    if get_origin(kind) is tuple:
+        return _to_tuple
+    return _CONVERTERS.get(kind, _to_plain_dict)
+
+
 _KIND_NAMES = {bool: "a boolean", int: "a number", float: "a number"}
-_CONVERTERS: dict[Any, Callable[[Any, Any, Limits], Any]] = {
+_CONVERTERS: dict[Any, Converter] = {
     bool: _to_bool,
     int: _to_int,
     float: _to_float,

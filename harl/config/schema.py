@@ -58,6 +58,15 @@ def config_leaves(algo: str, env: str) -> dict[str, Leaf]:
     return found
 
 
+def refusals(schema: type, prefix: str = "") -> dict[str, str]:
+    """Keys that one may expect but that are refused, by their dotted names, with the reason."""
+    found = {f"{prefix}{name}": reason for name, reason in getattr(schema, "refused", {}).items()}
+    for name, hint in get_type_hints(schema).items():
+        if dataclasses.is_dataclass(hint):
+            found |= refusals(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
+    return found
+
+
 def all_leaves() -> dict[str, Leaf]:
     """Every key that any configuration may have."""
     found = leaves(RenderConfig)

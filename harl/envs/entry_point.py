@@ -18,8 +18,6 @@ from harl.envs.api import EnvError
 INSTALL_HINTS = {
     "mpe2": "pip install mpe2",
     "pettingzoo": "pip install pettingzoo",
-    "pettingzoo.mpe": "these environments have moved: pip install mpe2, and use for example "
-    "mpe2.simple_spread_v3:parallel_env",
     "gymnasium": "pip install gymnasium",
     "gymnasium_robotics": "pip install gymnasium-robotics",
     "mujoco": "pip install mujoco",

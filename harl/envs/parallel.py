@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harl.envs.api import BoolArray, EnvError, EnvStep, FloatArray, Layout, VectorEnv
 from harl.envs.entry_point import EnvFactory, scenario_name
-from harl.envs.parallel_adapter import MAX_METRICS, EnvRow, ParallelAdapter, fold_seed
+from harl.envs.parallel_adapter import MAX_METRICS, EnvRow, ParallelAdapter, episode_limit, fold_seed
 from harl.envs.parallel_convert import callable_at, to_parallel
 
 
@@ -146,7 +146,7 @@ class ParallelVectorEnv(VectorEnv):
             self.close()
             raise
         self.layout = self._adapters[0].blueprint.layout
-        self.episode_limit = self._adapters[0].episode_limit
+        self.episode_limit = episode_limit(self._adapters[0].env)
         self.can_save_state = all(
             callable_at(adapter.env.unwrapped, "get_state") and callable_at(adapter.env.unwrapped, "set_state")
             for adapter in self._adapters

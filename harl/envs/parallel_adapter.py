@@ -26,7 +26,7 @@ MAX_RESETS = 100
 """How often an environment that is over right after its reset is reset again before it is given up."""
 MAX_METRICS = 32
 """How many names of numbers from infos are passed on."""
-LIMIT_NAMES = ("max_cycles", "max_episode_steps")
+EPISODE_LIMIT_NAMES = ("max_cycles", "max_episode_steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +98,6 @@ class ParallelAdapter:
             self._check_same_layout()
         except EnvError as error:
             raise EnvError(f"{label}: {error}") from error.__cause__
-
-    @property
-    def episode_limit(self) -> int | None:
-        """Steps after which the environment cuts an episode, where it has an attribute that says so."""
-        for owner in (self.env, getattr(self.env, "unwrapped", None)):
-            for name in LIMIT_NAMES:
-                limit = getattr(owner, name, None)
-                if isinstance(limit, (int, np.integer)) and limit > 0:
-                    return int(limit)
-        return None
 
     def reset(self, row: EnvRow, seed: int | None = None) -> None:
         """Start an episode; a `seed` (0 to 2**32 - 1) also seeds the action spaces."""
@@ -356,3 +346,13 @@ def fold_seed(seed: int) -> int:
     The upper half is folded onto the lower by exclusive or, so seeds below 2**32 stay as they are.
     """
     return (seed ^ (seed >> 32)) & 0xFFFFFFFF
+
+
+def episode_limit(env: Any) -> int | None:
+    """Steps after which an environment cuts an episode, where it has an attribute that says so."""
+    for owner in (env, getattr(env, "unwrapped", None)):
+        for name in EPISODE_LIMIT_NAMES:
+            limit = getattr(owner, name, None)
+            if isinstance(limit, (int, np.integer)) and limit > 0:
+                return int(limit)
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import math
 from collections import Counter
@@ -37,9 +36,7 @@ def dump_metrics_to_csv(
     for agent, steps in metrics.items():
         repeats: Counter[_Key] = Counter()
         for position, values in enumerate(steps):
-            if not isinstance(values, Mapping):
-                found = type(values).__name__
-                raise TypeError(f"metrics[{agent!r}][{position}] is a {found}; expected a dict of that step's values")
+            _require_dict(values, f"metrics[{agent!r}][{position}]")
             identity = (values.get("env"), values.get("episode"), values.get("step", position))
             key = (*identity, repeats[identity])
             repeats[identity] += 1
@@ -62,6 +59,11 @@ def dump_metrics_to_csv(
     return Path(file.name)
 
 
+def _require_dict(values: object, where: str) -> None:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where} is a {type(values).__name__}; expected a dict of that step's values")
+
+
 def _moment(values: Mapping[str, Any]) -> tuple[float, float] | None:
     """Day and hour of a step that has both."""
     try:
@@ -72,14 +74,13 @@ def _moment(values: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _new_file(folder: Path, stem: str) -> TextIO:
-    for number in itertools.count():
+    path, number = folder / f"{stem}.csv", 0
+    while True:
         try:
-            return (folder / (f"{stem}-{number}.csv" if number else f"{stem}.csv")).open(
-                "x", newline="", encoding="utf-8"
-            )
+            return path.open("x", newline="", encoding="utf-8")
         except FileExistsError:
-            continue
-    raise AssertionError("itertools.count ended")
+            number += 1
+            path = folder / f"{stem}-{number}.csv"
 
 
 def _cell(value: Any) -> str:

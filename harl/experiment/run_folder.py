@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from harl.config.names import portable_name
 from harl.experiment.files import StorageError, reason, storage_errors, write_text
 from harl.experiment.provenance import describe_start
 
@@ -21,10 +21,6 @@ if sys.platform != "win32":
     import fcntl
 
 Status = Literal["running", "interrupted", "failed", "completed"]
-
-_PORTABLE = re.compile(
-    r"(?!(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[a-z0-9_-](?:[a-z0-9._-]{0,98}[a-z0-9_-])?", re.IGNORECASE
-)
 
 
 class RunFolderError(StorageError):
@@ -50,23 +46,18 @@ class RunFolder:
         """Make `<root>/<env>/<scenario>/<algo>/<exp_name>/seed-<seed>_<timestamp>/`, never one that exists.
 
         A relative `root` is meant from the working folder. Runs that start in the same second get `-1`, `-2`, ...
-        Names must be portable (as `harl.config.portable_name` makes them). Raises `RunFolderError` where they are
-        not, and where the folder cannot be written.
+        Names become portable ones; the run's config holds them as they were given. Raises `RunFolderError` where
+        the folder cannot be made.
         """
         parent = experiment_folder(root, env, scenario, algo, exp_name)
         name = f"seed-{seed}_{now or datetime.now():%Y%m%d-%H%M%S}"
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            for number in itertools.count():
-                path = parent / (f"{name}-{number}" if number else name)
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir()
-                    return cls(path)
+            return cls(_new_folder(parent, name))
         except OSError as error:
             raise RunFolderError(
                 f"cannot create a run folder in {parent}: {reason(error)}; set output_dir to a folder you can write to"
             ) from error
-        raise AssertionError("itertools.count ended")
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -74,7 +65,7 @@ class RunFolder:
 
         A relative path is meant from the working folder. Raises `RunFolderError` that says what was looked for.
         """
-        given = Path(path).expanduser().absolute()
+        given = Path(path).expanduser().resolve()
         if not given.exists():
             raise RunFolderError(f"no such run: {given} does not exist{_nearest_parent(given)}")
         for folder in itertools.islice([given, *given.parents], 4):
@@ -196,13 +187,8 @@ class RunFolder:
 
 def experiment_folder(root: str | Path, env: str, scenario: str, algo: str, exp_name: str) -> Path:
     """The folder that holds the runs of one experiment, one for each seed and start; absolute, not created."""
-    for name, part in {"env": env, "scenario": scenario, "algo": algo, "exp_name": exp_name}.items():
-        if not _PORTABLE.fullmatch(part):
-            raise RunFolderError(
-                f"{name} {part!r} cannot be the name of a folder everywhere; allowed: up to 100 of A-Z, a-z, 0-9, "
-                "'_', '-' and, within, '.', and no device name such as CON"
-            )
-    return Path(root).expanduser().absolute() / env / scenario / algo / exp_name
+    names = [portable_name(name) for name in (env, scenario, algo, exp_name)]
+    return Path(root).expanduser().resolve().joinpath(*names)
 
 
 def is_run_folder(path: Path) -> bool:
@@ -219,6 +205,18 @@ def find_runs(parent: str | Path, seed: int | None = None) -> list[RunFolder]:
             if seed is None or Path(folder).name.startswith(f"seed-{seed}_"):
                 found.append(RunFolder(Path(folder)))
     return sorted(found, key=lambda run: run.path)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Make a folder that was not there: `mkdir` is what decides between processes that start together."""
+    path, number = parent / name, 0
+    while True:
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+            path = parent / f"{name}-{number}"
 
 
 def _nearest_parent(path: Path) -> str:

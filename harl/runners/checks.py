@@ -17,9 +17,8 @@ def check_finite(step: EnvStep, layout: Layout, env_steps: int) -> None:
     Raises:
         EnvError: names the array, the environment, the agent and the step.
     """
-    arrays = {"observation": step.obs, "reward": step.rewards}
-    if layout.state_type == "FP" or not step.share_obs.flags.c_contiguous:
-        arrays["state"] = step.share_obs[:, :1] if layout.state_type == "EP" else step.share_obs
+    state = step.share_obs if layout.state_type == "FP" else step.share_obs[:, :1]
+    arrays = {"observation": step.obs, "reward": step.rewards, "state": state}
     if step.final_obs is not None and step.final_share_obs is not None:
         rows = step.ended
         arrays["final observation"], arrays["final state"] = step.final_obs[rows], step.final_share_obs[rows]

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from harl.algorithms.team import Team
-from harl.envs.api import EnvStep, FloatArray, VectorEnv
+from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class Episode:
 class ActionClipper:
     """Turns a policy's samples into actions that the environment may be given."""
 
-    def __init__(self, envs: VectorEnv) -> None:
-        self.low, self.high = envs.layout.action_bounds()
+    def __init__(self, layout: Layout) -> None:
+        self.low, self.high = layout.action_bounds()
         self.bounded = bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
     def __call__(self, actions: torch.Tensor) -> FloatArray:
@@ -74,7 +74,7 @@ def play(
     episodes: int,
     deterministic: bool = True,
     generator: torch.Generator | None = None,
-    each_step: Callable[[EnvStep], None] | None = None,
+    picture: Callable[[int], None] | None = None,
     keep_steps: bool = False,
     stop: Callable[[], bool] | None = None,
 ) -> list[Episode] | None:
@@ -85,7 +85,7 @@ def play(
         envs: where; reset first with `seeds`, one for each environment.
         episodes: how many in all, a multiple of the number of environments.
         deterministic: the mode of each policy in place of a sample from `generator`.
-        each_step: called with the record of the reset and of every step.
+        picture: called before each step with the number of environment 0's episode.
         keep_steps: keep the rewards, actions and metrics of each step with the episode.
         stop: asked before each step; when it says yes, None is returned.
 
@@ -95,10 +95,8 @@ def play(
     quota, remainder = divmod(episodes, envs.num_envs)
     if remainder or quota < 1:
         raise ValueError(f"{episodes} episodes cannot be shared equally by {envs.num_envs} environments")
-    clip, layout = ActionClipper(envs), envs.layout
+    clip, layout = ActionClipper(envs.layout), envs.layout
     step = envs.reset(seeds)
-    if each_step is not None:
-        each_step(step)
     returns = np.zeros((envs.num_envs, layout.num_agents))
     lengths = np.zeros(envs.num_envs, dtype=np.int64)
     played = np.zeros(envs.num_envs, dtype=np.int64)
@@ -107,12 +105,12 @@ def play(
     while played.min() < quota:
         if stop is not None and stop():
             return None
+        if picture is not None and played[0] < quota:
+            picture(int(played[0]))
         obs = torch.from_numpy(step.obs).to(team.device)
         masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
         actions = clip(team.act(obs, masks, deterministic, generator)[0])
         step = envs.step(actions)
-        if each_step is not None:
-            each_step(step)
         returns += step.rewards[..., 0]
         lengths += 1
         if keep_steps:

@@ -58,14 +58,15 @@ class OnPolicyBaseRunner(Runner):
         network = VNet(self.layout.share_obs_shape[0], mlp_spec(self.algo_args.model)).to(self.device)
         self.critic: VCritic = entry.critic(network, algo, self.minibatch_order)
         self.buffer = RolloutBuffer(self.layout, train.episode_length, train.n_rollout_threads, self.device)
-        self.clip = ActionClipper(self.envs)
+        self.clip = ActionClipper(self.layout)
         self.tracker = EpisodeTracker(train.n_rollout_threads, self.layout.agents)
         self.env_metrics = EnvMetrics()
         self.means = RunningMeans()
         self.t = 0
         """Steps of the current rollout that are in the buffer."""
         self.iteration = 0
-        self.last_step: EnvStep | None = None
+        self.train_return: float | None = None
+        """Mean return of the training episodes in the last line of the log."""
 
     @property
     def iteration_steps(self) -> int:
@@ -128,14 +129,14 @@ class OnPolicyBaseRunner(Runner):
 
     def warmup(self) -> None:
         """Start the environments and write what the agents see first into the buffer; takes no step."""
-        if self.last_step is not None or self.env_steps > 0:
+        if self.env_steps > 0:
             return
         self._start_envs(self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.buffer.num_envs))
 
     def _start_envs(self, seeds: list[int]) -> None:
-        self.last_step = self.envs.reset(seeds)
-        check_finite(self.last_step, self.layout, self.env_steps)
-        self.buffer.set_first(self.last_step)
+        first = self.envs.reset(seeds)
+        check_finite(first, self.layout, self.env_steps)
+        self.buffer.set_first(first)
 
     def rollout(self) -> bool:
         """Fill the buffer with T steps of each environment.
@@ -276,12 +277,12 @@ class OnPolicyBaseRunner(Runner):
             self.means.add({f"agent/{agent}/{name}": value for name, value in info.items()})
         self.means.add({f"critic/{name}": value for name, value in critic_info.items()})
         self.means.count_steps(self.iteration_steps)
-        episodes = None
         if self.due["log"].reached(self.env_steps) or self.finished:
             self.due["log"].advance(self.env_steps)
             episodes = self.tracker.drain()
+            self.train_return = episodes.get("train/return_sum", self.train_return)
             self.logger.scalars(self.env_steps, {**episodes, **self.env_metrics.drain(), **self.means.drain()})
-        self.logger.progress(self.env_steps, "train", self.means.steps_per_second, episodes, self.last_return)
+        self.logger.progress(self.env_steps, "collect", self.means.steps_per_second, self.train_return)
 
     # Checkpoints.
 

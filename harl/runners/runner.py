@@ -31,11 +31,11 @@ from harl.experiment.seeding import (
     seed_everything,
     set_global_rng_state,
 )
-from harl.experiment.video import VideoWriter
 from harl.registry import make_envs, unsupported
 from harl.runners.device import Threads, choose_device
 from harl.runners.due import Due
 from harl.runners.evaluation import Episode, play
+from harl.runners.film import Film
 
 
 class RunInterrupted(SystemExit):
@@ -313,20 +313,16 @@ class Runner(ABC):
         return dump_metrics_to_csv(metrics, eval_episode, self.folder.path / "evaluation_data", self.env_steps)
 
     @torch.no_grad()
-    def render(self, episodes: int = 1, fps: int = 10) -> Path:
-        """Film episodes of the current policies, acting by their modes; returns the video's path."""
+    def render(self, episodes: int = 1, fps: int = 10) -> list[Path]:
+        """Film episodes of the current policies, acting by their modes; returns the paths of the videos."""
         self.prep_rollout()
-        with contextlib.closing(make_envs(self.env_args, 1, render=True)) as envs:
-            path = self.folder.videos / f"{self.env_steps}"
-            with VideoWriter(path, fps) as video:
-                play(
-                    self.team,
-                    envs,
-                    self.seeds.env_seeds(Purpose.RENDER_ENVS, 1),
-                    episodes,
-                    each_step=lambda step: video.add(envs.render(0)),
-                )
-            return video.path
+        seeds = self.seeds.env_seeds(Purpose.RENDER_ENVS, 1)
+        with (
+            contextlib.closing(make_envs(self.env_args, 1, render=True)) as envs,
+            Film(envs, self.folder.videos, str(self.env_steps), fps) as film,
+        ):
+            play(self.team, envs, seeds, episodes, picture=film.picture)
+        return film.paths
 
     # Checkpoints.
 

@@ -13,7 +13,7 @@ from harl.envs.mpe.scenarios import Scenario
 from harl.envs.mpe.world import World
 
 LEAST_CAMERA_RANGE = 0.05
-"""`mpe2` zooms in on the outermost body, without limit; from here on we hold its camera back."""
+"""`mpe2` zooms in until the outermost body is at the edge, and fails with all at the origin; never nearer than this."""
 
 
 class Renderer:
@@ -35,7 +35,7 @@ class Renderer:
         stage = self._stage
         places = np.nan_to_num(world.positions[:, :, env_index], posinf=0.0, neginf=0.0)
         speech = np.nan_to_num(world.speech[:, :, env_index])
-        for entity, place in zip(stage.world.entities, places, strict=False):  # the guard, if any, comes last
+        for entity, place in zip(stage.world.entities, places, strict=False):  # the stage has a guard as well
             entity.state.p_pos = place
         if self._scenario.vocabulary:
             for agent, said in zip(stage.world.agents, speech, strict=True):
@@ -44,31 +44,25 @@ class Renderer:
             agent.goal_b = stage.world.landmarks[goal]
             agent.goal_a.color = agent.goal_b.color + self._scenario.goal_brightening
         stage.original_cam_range = camera_range
-        self._hold_camera(float(np.abs(places).max()))
         return np.ascontiguousarray(stage.render(), np.uint8)
 
     def close(self) -> None:
         """Forget the stage. Its own `close` would shut pygame down for everyone else in the process."""
         self._stage = None
 
-    def _hold_camera(self, reach: float) -> None:
-        """Keep the zoom finite where all bodies are near the origin, by a landmark of no size at the edge."""
-        stage, bodies = self._stage, self._scenario.num_landmarks
-        del stage.world.landmarks[bodies:]
-        if reach < LEAST_CAMERA_RANGE:
-            guard = type(stage.world.landmarks[0])()
-            guard.size = 0.0
-            guard.color = np.ones(3)
-            guard.state.p_pos = np.array([LEAST_CAMERA_RANGE, 0.0])
-            stage.world.landmarks.append(guard)
-
     def _build_stage(self) -> Any:
         """An environment of `mpe2` to place our bodies in; its own bodies and dynamics are not used."""
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no picture needs a display; read when pygame starts
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         module = importlib.import_module(f"mpe2.{self._scenario.mpe2_module}")
-        return module.raw_env(
+        stage = module.raw_env(
             render_mode="rgb_array",
             continuous_actions=self._continuous_actions,
             **self._scenario.mpe2_arguments,
         )
+        guard = type(stage.world.landmarks[0])()  # a body of no size, which only the camera takes notice of
+        guard.size = 0.0
+        guard.color = np.ones(3)
+        guard.state.p_pos = np.array([LEAST_CAMERA_RANGE, 0.0])
+        stage.world.landmarks.append(guard)
+        return stage

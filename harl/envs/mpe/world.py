@@ -90,7 +90,7 @@ class World:
         """Begin the given episodes in the worlds `where`: bodies at random places, at rest and silent, random goals."""
         self.positions[:, :, where], self.goals[:, where] = self.beginning(seeds, episodes)
         self.velocities[:, :, where] = 0.0
-        pass
+        self.speech[:, :, where] = 0.0
 
     def beginning(
         self, seeds: NDArray[np.int64], episodes: NDArray[np.int64]

@@ -1,0 +1,154 @@
+"""`python -m harl.bench algo=happo env=mpe [bench.iterations=10]`: where the time of training goes, in one run.
+
+Prints microseconds per environment step of the environments alone, of collecting, of the update and of the whole loop,
+beside the floor: the matrix products of the same update and nothing else. The floor of the machine on which the
+original implementation was measured is known, so that its speed can be scaled to this one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from harl import make_runner
+from harl.config import ConfigError
+from harl.runners import OnPolicyBaseRunner
+
+ORIGINAL = {"as shipped": 1010.0, "one process, mpe2": 1417.0}
+"""Environment steps per second of the original HAPPO, simple_spread, 20 environments x 200 steps, 128x128."""
+ORIGINAL_FLOOR_US = 26.0
+"""Matrix products of HAPPO's update on that machine, microseconds per environment step, one thread."""
+
+
+def matrix_floor(widths: list[list[int]], rows: int, epochs: int, evaluations: list[int]) -> float:
+    """Seconds of the matrix products of one update: forward and backward `epochs` times, forward `evaluations` times.
+
+    Args:
+        widths: layer widths of each network, input first.
+        rows: rows of the rollout.
+        epochs: passes with gradient.
+        evaluations: passes without gradient of each network.
+    """
+    seconds = 0.0
+    for sizes, forward_only in zip(widths, evaluations, strict=True):
+        weights = [torch.randn(after, before) for before, after in zip(sizes, sizes[1:], strict=False)]
+        inputs = torch.randn(rows, sizes[0])
+        started = time.perf_counter()
+        for i in range(epochs + forward_only):
+            layers = [inputs]
+            for weight in weights:
+                layers.append(layers[-1] @ weight.t())
+            gradient = layers[-1]
+            for k in reversed(range(len(weights))) if i < epochs else ():
+                gradient.t() @ layers[k]
+                gradient = gradient @ weights[k] if k else gradient
+        seconds += time.perf_counter() - started
+    return seconds
+
+
+def floor_of(runner: OnPolicyBaseRunner) -> float:
+    """Microseconds per environment step of the matrix products of this runner's update; the best of five."""
+    hidden = list(runner.algo_args.model.hidden_sizes)
+    networks = [[p.shape[1] for p in actor.policy.parameters() if p.dim() == 2][:1] for actor in runner.actors]
+    outputs = [[p.shape[0] for p in actor.policy.parameters() if p.dim() == 2][-1:] for actor in runner.actors]
+    widths = [first + hidden + last for first, last in zip(networks, outputs, strict=True)]
+    widths.append([runner.layout.share_obs_shape[0], *hidden, 1])
+    rows = runner.iteration_steps * (runner.layout.num_agents if runner.team.shared else 1)
+    evaluations = [2] * len(runner.actors) + [0]
+    best = min(matrix_floor(widths, rows, runner.algo.critic_epoch, evaluations) for _ in range(5))
+    return best / runner.iteration_steps * 1e6
+
+
+def measure(runner: OnPolicyBaseRunner, iterations: int) -> dict[str, float]:
+    """Microseconds per environment step of each part of the loop, over `iterations` iterations after two of warm-up."""
+    parts = {"collect": 0.0, "update": 0.0}
+    runner.warmup()
+
+    def timed(part: str, work: Callable[[], Any]) -> None:
+        started = time.perf_counter()
+        work()
+        parts[part] += time.perf_counter() - started
+
+    def update() -> None:
+        runner.prep_training()
+        runner.compute()
+        runner.train()
+        runner.after_update()
+
+    def collect() -> None:
+        runner.prep_rollout()
+        runner.rollout()
+
+    for i in range(iterations + 2):
+        if i == 2:
+            parts.update(collect=0.0, update=0.0)
+        timed("collect", collect)
+        timed("update", update)
+    steps = iterations * runner.iteration_steps
+    result = {name: seconds / steps * 1e6 for name, seconds in parts.items()}
+    result["environment"] = environment_time(runner)
+    result["loop"] = result["collect"] + result["update"]
+    return result
+
+
+def environment_time(runner: OnPolicyBaseRunner, vector_steps: int = 500) -> float:
+    """Microseconds per environment step of stepping with the last rollout's actions."""
+    actions = [runner.clip(step).copy() for step in runner.buffer.actions]
+    started = time.perf_counter()
+    for i in range(vector_steps):
+        runner.envs.step(actions[i % len(actions)])
+    return (time.perf_counter() - started) / (vector_steps * runner.buffer.num_envs) * 1e6
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print a table, then the same as one line of JSON."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    iterations = [int(a.split("=")[1]) for a in arguments if a.startswith("bench.iterations=")]
+    overrides = [argument for argument in arguments if not argument.startswith("bench.")]
+    with tempfile.TemporaryDirectory() as folder:
+        quiet = ["eval.use_eval=false", "logger.progress=off", "logger.tensorboard=false", f"output_dir={folder}"]
+        try:
+            runner = make_runner([*overrides, *quiet])
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return 2
+        assert isinstance(runner, OnPolicyBaseRunner)
+        try:
+            torch.set_num_threads(1)
+            floor = floor_of(runner)
+            result = measure(runner, iterations[-1] if iterations else 10)
+        finally:
+            runner.close()
+    result["floor (one thread)"] = floor
+    report(runner, result)
+    return 0
+
+
+def report(runner: OnPolicyBaseRunner, result: dict[str, float]) -> None:
+    """Print what was measured."""
+    loop, floor = result["loop"], result["floor (one thread)"]
+    print(
+        f"{runner.algo.name}, {runner.envs.name}/{runner.envs.scenario}, {runner.buffer.num_envs} environments x "
+        f"{runner.buffer.episode_length} steps, {list(runner.algo_args.model.hidden_sizes)}, "
+        f"threads {runner.threads.acting} acting, {runner.threads.updating} updating"
+    )
+    for name in ("environment", "collect", "update", "loop", "floor (one thread)"):
+        within = " (within collect)" if name == "environment" else ""
+        print(f"  {name + within:32s} {result[name]:8.1f} us per environment step  {result[name] / loop:5.0%}")
+    print(f"  {1e6 / loop:,.0f} environment steps per second; loop over floor {loop / floor:.2f}")
+    scaled = {name: speed * ORIGINAL_FLOOR_US / floor for name, speed in ORIGINAL.items()}
+    for name, speed in scaled.items():
+        print(f"  original HAPPO {name}: {speed:,.0f} scaled by the floor; this is {1e6 / loop / speed:.1f} times that")
+    numbers = {name: round(float(value), 2) for name, value in result.items()}
+    print(json.dumps({**numbers, "steps_per_second": round(1e6 / loop), "numpy": np.__version__}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

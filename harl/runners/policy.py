@@ -1,0 +1,149 @@
+"""A trained team for use in a script of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from harl.algorithms.team import Team
+from harl.config import Config, OnPolicyAlgoConfig, load_yaml
+from harl.envs.api import FloatArray, Layout
+from harl.experiment.checkpoint import CheckpointStore
+from harl.experiment.run_folder import RunFolder
+from harl.registry import make_envs
+from harl.runners.evaluation import ActionClipper
+
+
+class Policy:
+    """The policies of all agents of a run, with the weights of one of its checkpoints.
+
+    Attributes:
+        config: the run's config.
+        layout: agents and spaces.
+        env_steps: environment steps that the checkpoint was trained for.
+    """
+
+    def __init__(self, config: Config, layout: Layout, team: Team, env_steps: int) -> None:
+        self.config, self.layout, self.team, self.env_steps = config, layout, team, env_steps
+        self._clip = ActionClipper(layout)
+        self._generator = torch.Generator(team.device)
+        self._generator.seed()
+
+    def reset(self) -> None:
+        """Start a new episode; feed-forward policies remember nothing, so there is nothing to forget."""
+
+    def seed(self, seed: int) -> None:
+        """Make the samples of `act(…, deterministic=False)` repeatable."""
+        self._generator.manual_seed(seed)
+
+    def act(
+        self,
+        obs: Mapping[str, Any] | NDArray[Any],
+        available_actions: Mapping[str, Any] | NDArray[Any] | None = None,
+        deterministic: bool = True,
+        hint: Any = None,
+    ) -> dict[str, Any] | FloatArray:
+        """Actions of the team, executable as they are (clipped to each agent's bounds).
+
+        Args:
+            obs: {agent: its own observation} as a PettingZoo environment gives it, or an array (N, A, obs_dim) or
+                (A, obs_dim).
+            available_actions: masks in the same form, 1 = allowed.
+            deterministic: the mode of each policy in place of a sample.
+            hint: what people said beside their actions; policies that learned without it ignore it.
+
+        Returns:
+            {agent: action} in the form of the agent's action space for a dict, else an array (N, A, action_dim) or
+            (A, action_dim).
+
+        Raises:
+            ValueError: an agent is unknown or missing, or a shape is not the one that was trained.
+        """
+        if isinstance(obs, Mapping):
+            return self._act_by_agent(obs, available_actions, deterministic)
+        array = np.asarray(obs, np.float32)
+        expected = (self.layout.num_agents, *self.layout.obs_shape)
+        if array.shape[-len(expected) :] != expected or array.ndim > len(expected) + 1:
+            raise ValueError(f"obs has the shape {array.shape}; expected {expected} or (N, *{expected})")
+        single = array.ndim == len(expected)
+        masks = None if available_actions is None else np.asarray(available_actions, np.float32)
+        actions = self._actions(array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic)
+        return actions[0] if single else actions
+
+    def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:
+        device = self.team.device
+        rows = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
+        mask_rows = None if masks is None else torch.from_numpy(np.ascontiguousarray(masks)).to(device)
+        return self._clip(self.team.act(rows, mask_rows, deterministic, self._generator)[0])
+
+    def _act_by_agent(self, obs: Mapping[str, Any], masks: Any, deterministic: bool) -> dict[str, Any]:
+        layout = self.layout
+        strangers = [agent for agent in obs if agent not in layout.agents]
+        if strangers:
+            raise ValueError(f"unknown agents {strangers}; this team has {', '.join(layout.agents)}")
+        array = np.zeros((1, layout.num_agents, *layout.obs_shape), np.float32)
+        mask_array = None if masks is None else np.ones((1, layout.num_agents, layout.action_number), np.float32)
+        for i, agent in enumerate(layout.agents):
+            if agent not in obs:
+                continue
+            own = _vector(obs[agent], layout.observation_spaces[i])
+            if own.size != layout.obs_dims[i]:
+                raise ValueError(f"the observation of {agent} has {own.size} numbers; expected {layout.obs_dims[i]}")
+            array[0, i, : own.size] = own
+            if mask_array is not None and agent in masks:
+                mask_array[0, i, : layout.action_numbers[i]] = np.asarray(masks[agent], np.float32).ravel()
+        actions = self._actions(array, mask_array, deterministic)[0]
+        return {agent: _native(actions[layout.agents.index(agent)], self._space(agent)) for agent in obs}
+
+    def _space(self, agent: str) -> spaces.Space[Any]:
+        return self.layout.action_spaces[self.layout.agents.index(agent)]
+
+
+def _vector(observation: Any, space: spaces.Space[Any]) -> FloatArray:
+    if isinstance(observation, Mapping):
+        observation = observation["observation"]
+    if isinstance(space, spaces.Discrete):
+        return np.eye(int(space.n), dtype=np.float32)[int(observation) - int(space.start)]
+    return np.asarray(observation, np.float32).ravel()
+
+
+def _native(action: FloatArray, space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return int(action[0]) + int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return action[: len(space.nvec)].astype(space.dtype) + space.start
+    return action[: math.prod(space.shape or ())].astype(space.dtype)
+
+
+def load_policy(run: str | Path, checkpoint: str | int = "best", device: str = "cpu") -> Policy:
+    """The team of a run folder.
+
+    Args:
+        run: the run folder.
+        checkpoint: "best" (by evaluation; the newest where none was made), "latest", or its environment steps.
+        device: where the networks shall live, as torch names it.
+
+    Raises:
+        RunFolderError, CheckpointError: what was looked for is not there, or damaged.
+    """
+    folder = RunFolder.open(run)
+    config = load_yaml(folder.config)
+    store = CheckpointStore(folder.checkpoints, keep_last=config.run.checkpoint.keep_last)
+    env_steps, state = store.load(checkpoint, keys=("learners",))
+    with contextlib.closing(make_envs(config.env, 1)) as envs:
+        layout = envs.layout
+    algo = config.algo.algo
+    assert isinstance(algo, OnPolicyAlgoConfig)
+    team = Team(layout, config.algo.model, algo.share_param, torch.device(device))
+    for network, actor in zip(team.networks, state["learners"]["actors"].values(), strict=True):
+        network.load_state_dict(actor["policy"])
+    team.refresh()
+    return Policy(config, layout, team, env_steps)
