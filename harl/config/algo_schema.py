@@ -61,6 +61,8 @@ class EvalConfig:
     """Parallel evaluation environments."""
     eval_episodes: int = field(metadata=COUNT)
     """Episodes per evaluation."""
+    dump_metrics: bool
+    """Write the steps of each evaluation to a CSV file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -19,9 +19,10 @@ from harl.config.env_schema import ENV_SCHEMAS
 from harl.config.fields import NO_LIMITS, ConfigError, RefusedError, convert, describe
 from harl.config.names import did_you_mean, nearest, nearest_key
 from harl.config.run_schema import RenderConfig, RunArgs
-from harl.config.schema import Config, leaves
+from harl.config.schema import Config, all_leaves, config_leaves, leaves
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 _ALGO_SECTIONS = ("train", "model", "algo", "eval")
 
@@ -38,9 +39,9 @@ def to_config(composed: DictConfig) -> Config:
 
 def to_render_config(composed: DictConfig) -> RenderConfig:
     """The typed configuration of `harl.render`; raises like `to_config`."""
-    reader = _Reader()
+    reader = _Reader(leaves(RenderConfig))
     data = _resolved(composed)
-    reader.refuse_unknown(data, ("run", "render"), "", leaves(RenderConfig))
+    reader.refuse_unknown(data, ("run", "render"), "")
     config = reader.section(RenderConfig, data, "")
     if config is None or reader.errors:
         raise ConfigError(reader.errors)
@@ -49,18 +50,20 @@ def to_render_config(composed: DictConfig) -> RenderConfig:
 
 def from_dict(data: Mapping[str, Any]) -> Config:
     """The typed configuration of a plain dict as `to_dict` gives it; raises like `to_config`."""
-    reader = _Reader()
+    algo_name, env_name = _chosen_name(data, "algo"), _chosen_name(data, "env")
+    known = algo_name in ALGO_SCHEMAS and env_name in ENV_SCHEMAS
+    reader = _Reader(config_leaves(algo_name, env_name) if known else all_leaves())
     run_keys = [field.name for field in dataclasses.fields(RunArgs)]
-    reader.refuse_unknown(data, [*run_keys, *_ALGO_SECTIONS, "env"], "", known_leaves=leaves(RunArgs))
+    reader.refuse_unknown(data, [*run_keys, *_ALGO_SECTIONS, "env"], "")
     run = reader.section(RunArgs, {key: data[key] for key in run_keys if key in data}, "")
 
-    schema = ALGO_SCHEMAS.get(reader.choice(data, "algo", ALGO_SCHEMAS))
+    schema = reader.chosen("algo", algo_name, ALGO_SCHEMAS)
     train = reader.section(schema.train, data.get("train"), "train") if schema else None
     model = reader.section(schema.model, data.get("model"), "model") if schema else None
     algo = reader.section(schema.algo, data.get("algo"), "algo") if schema else None
     evaluation = reader.section(EvalConfig, data.get("eval"), "eval")
 
-    env_schema = ENV_SCHEMAS.get(reader.choice(data, "env", ENV_SCHEMAS))
+    env_schema = reader.chosen("env", env_name, ENV_SCHEMAS)
     env = reader.section(env_schema, data.get("env"), "env") if env_schema else None
 
     reader.errors += checks.cross_check(run, train, algo, evaluation, env)
@@ -99,13 +102,16 @@ def load_yaml(path: Path) -> Config:
 class _Reader:
     """Builds sections and gathers what is wrong with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = set(known)
+        """Dotted names that an unknown key is compared with."""
         self.errors: list[str] = []
 
     def section(self, schema: type[T], data: Any, name: str) -> T | None:
         """An instance of the schema, or None after an error; `name` is the dotted name, empty at the top."""
         if not isinstance(data, Mapping):
-            self.errors.append(f"{name}={show(data)}: must be a section of keys and values")
+            found = " is missing" if data is None else f"={show(data)}"
+            self.errors.append(f"{name}{found}: must be a section of keys and values")
             return None
         before = len(self.errors)
         prefix = f"{name}." if name else ""
@@ -125,41 +131,35 @@ class _Reader:
                     self.errors.append(f"{key}={show(data[field.name])}: {refused}")
         if name:
             reasons = getattr(schema, "refused", {})
-            self.refuse_unknown(data, [field.name for field in fields], prefix, leaves(schema, prefix), reasons)
+            self.refuse_unknown(data, [field.name for field in fields], prefix, reasons)
         return schema(**values) if len(self.errors) == before else None
 
     def refuse_unknown(
-        self,
-        data: Mapping[str, Any],
-        names: Iterable[str],
-        prefix: str,
-        known_leaves: Iterable[str],
-        reasons: Mapping[str, str] | None = None,
+        self, data: Mapping[str, Any], names: Sequence[str], prefix: str, reasons: Mapping[str, str] | None = None
     ) -> None:
         """One error for each key of `data` that is not in `names`."""
-        known = [prefix + name for name in names]
         for name in data:
             key = f"{prefix}{name}"
-            if key in known:
+            if name in names:
                 continue
             if reasons and name in reasons:
                 self.errors.append(f"{key} is not taken: {reasons[name]}")
             else:
-                close = nearest_key(key, {*known, *known_leaves})
-                self.errors.append(f"{key} is unknown{did_you_mean(close) or '; known: ' + ', '.join(known)}")
+                close = nearest_key(key, {*self.known, *(prefix + known for known in names)})
+                self.errors.append(f"{key} is unknown{did_you_mean(close) or '; known: ' + ', '.join(names)}")
 
-    def choice(self, data: Mapping[str, Any], section: str, known: Iterable[str]) -> str:
-        """The name that chooses a section's schema; empty after an error."""
-        content = data.get(section)
-        if not isinstance(content, Mapping):
-            self.errors.append(f"{section} is missing: choose one by {section}=<name>, of {', '.join(known)}")
-            return ""
-        name = content.get("name", "")
-        if name not in known:
-            close = did_you_mean(f"{section}={match}" for match in nearest(str(name), known))
-            self.errors.append(f"{section}.name={show(name)}: must be one of {', '.join(known)}{close}")
-            return ""
-        return str(name)
+    def chosen(self, section: str, name: str, schemas: Mapping[str, S]) -> S | None:
+        """The schema that a section's name chooses, or None after an error."""
+        if name not in schemas:
+            close = did_you_mean(f"{section}={match}" for match in nearest(name, schemas))
+            self.errors.append(f"{section}.name={show(name)}: must be one of {', '.join(schemas)}{close}")
+        return schemas.get(name)
+
+
+def _chosen_name(data: Mapping[str, Any], section: str) -> str:
+    """What stands in a section as its name, which chooses the schema; empty where there is none."""
+    content = data.get(section)
+    return str(content.get("name", "")) if isinstance(content, Mapping) else ""
 
 
 def show(value: Any) -> str:

@@ -302,16 +302,18 @@ class Play:
             if agent in self._listed():
                 self.findings.wrong(f"agent {agent!r} is in env.agents, but has no end flag", self._place)
             return False
-        flag = False
-        with self.findings.collecting(self._place):
-            flag = contract.flag_value("its end flag", agent, flags)
-        return flag
+        try:
+            return contract.flag_value("its end flag", agent, flags)
+        except EnvError as error:
+            self.findings.wrong(str(error), self._place)
+            return False
 
     def _listed(self) -> list[Any]:
-        listed: list[Any] = []
-        with self.findings.collecting(self._place):
-            listed = contract.listed_agents(self.env, self._ids)
-        return listed
+        try:
+            return contract.listed_agents(self.env, self._ids)
+        except EnvError as error:
+            self.findings.wrong(str(error), self._place)
+            return []
 
     def _choose(self, agent: Any, masks: dict[Any, Any], takes_part: bool) -> Any:
         codec = self._actions[agent]

@@ -62,9 +62,14 @@ class SeedStreams:
             raise SeedError(f"seed={seed} is out of range; allowed: 0 to {LARGEST_SEED}, or null to draw one")
         self.seed = int(seed)
 
-    def env_seeds(self, purpose: Purpose, n: int) -> list[int]:
-        """Seeds of `n` environments, 0 to 2**63 - 1; the seed of environment i is the same for every `n`."""
-        return [_whole_number(self._sequence(purpose, _ENVIRONMENT, i)) for i in range(n)]
+    def env_seeds(self, purpose: Purpose, n: int, start: int = 0) -> list[int]:
+        """Seeds of `n` environments, 0 to 2**63 - 1; the seed of environment i is the same for every `n`.
+
+        `start` tells later starts of the same environments apart, as when a run goes on after so many steps with
+        environments that could not be saved: they do not play their first episodes again.
+        """
+        later = (start,) if start else ()
+        return [_whole_number(self._sequence(purpose, _ENVIRONMENT, i, *later)) for i in range(n)]
 
     def integer(self, purpose: Purpose) -> int:
         """One seed, 0 to 2**63 - 1, as for `torch.Generator.manual_seed`."""

@@ -9,6 +9,7 @@ from harl.registry import ALGORITHMS
 from harl.runners.on_policy_base_runner import OnPolicyBaseRunner
 from harl.runners.on_policy_ha_runner import OnPolicyHARunner
 from harl.runners.on_policy_ma_runner import OnPolicyMARunner
+from harl.runners.policy import Policy
 from harl.runners.runner import Runner, RunInterrupted
 
 _RUNNERS: dict[str, type[Runner]] = {"on_policy_ha": OnPolicyHARunner, "on_policy_ma": OnPolicyMARunner}
@@ -20,6 +21,7 @@ __all__ = [
     "OnPolicyBaseRunner",
     "OnPolicyHARunner",
     "OnPolicyMARunner",
+    "Policy",
     "RunInterrupted",
     "Runner",
 ]

@@ -277,12 +277,14 @@ class OnPolicyBaseRunner(Runner):
             self.means.add({f"agent/{agent}/{name}": value for name, value in info.items()})
         self.means.add({f"critic/{name}": value for name, value in critic_info.items()})
         self.means.count_steps(self.iteration_steps)
+        episodes = None
         if self.due["log"].reached(self.env_steps) or self.finished:
             self.due["log"].advance(self.env_steps)
             episodes = self.tracker.drain()
             self.train_return = episodes.get("train/return_sum", self.train_return)
-            self.logger.scalars(self.env_steps, {**episodes, **self.env_metrics.drain(), **self.means.drain()})
         self.logger.progress(self.env_steps, "collect", self.means.steps_per_second, self.train_return)
+        if episodes is not None:
+            self.logger.scalars(self.env_steps, {**episodes, **self.env_metrics.drain(), **self.means.drain()})
 
     # Checkpoints.
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from harl.algorithms.team import Team
-from harl.config import Config, OnPolicyAlgoConfig, load_yaml
+from harl.config import Config, ConfigError, OnPolicyAlgoConfig, load_yaml
 from harl.envs.api import FloatArray, Layout
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
@@ -123,6 +123,26 @@ def _native(action: FloatArray, space: spaces.Space[Any]) -> Any:
     return action[: math.prod(space.shape or ())].astype(space.dtype)
 
 
+def find_checkpoint(path: str | Path, which: str | int = "best") -> tuple[RunFolder, int | Literal["latest", "best"]]:
+    """The run that a path lies in, and the checkpoint that is meant.
+
+    A path to a checkpoint means that one. "best" means the newest where no evaluation has made a best one.
+
+    Raises:
+        RunFolderError, ConfigError: what was looked for is not there.
+    """
+    folder = RunFolder.open(path)
+    inside = Path(path).expanduser().absolute().relative_to(folder.path).parts
+    if len(inside) > 1 and inside[0] == "checkpoints" and inside[1].isdecimal():
+        return folder, int(inside[1])
+    if isinstance(which, int) or which.isdecimal():
+        return folder, int(which)
+    if which not in ("best", "latest"):
+        raise ConfigError([f"checkpoint {which!r} is unknown; allowed: best, latest, or a number of steps"])
+    has_best = CheckpointStore(folder.checkpoints, keep_last=1).best is not None
+    return folder, "best" if which == "best" and has_best else "latest"
+
+
 def load_policy(run: str | Path, checkpoint: str | int = "best", device: str = "cpu") -> Policy:
     """The team of a run folder.
 
@@ -134,10 +154,9 @@ def load_policy(run: str | Path, checkpoint: str | int = "best", device: str = "
     Raises:
         RunFolderError, CheckpointError: what was looked for is not there, or damaged.
     """
-    folder = RunFolder.open(run)
+    folder, which = find_checkpoint(run, checkpoint)
     config = load_yaml(folder.config)
-    store = CheckpointStore(folder.checkpoints, keep_last=config.run.checkpoint.keep_last)
-    env_steps, state = store.load(checkpoint, keys=("learners",))
+    env_steps, state = CheckpointStore(folder.checkpoints, keep_last=1).load(which, keys=("learners",))
     with contextlib.closing(make_envs(config.env, 1)) as envs:
         layout = envs.layout
     algo = config.algo.algo

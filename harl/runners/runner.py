@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from harl.algorithms.base import NonFiniteError
 from harl.algorithms.team import Team
 from harl.config import AlgoArgs, Config, ConfigError, EnvArgs, RunArgs, portable_name, save_yaml
 from harl.envs.api import VectorEnv
-from harl.experiment.checkpoint import CheckpointStore
+from harl.experiment.checkpoint import CheckpointStore, CheckpointWarning
 from harl.experiment.interrupts import GracefulStop
 from harl.experiment.logger import RunLogger
 from harl.experiment.metrics_csv import dump_metrics_to_csv
@@ -36,6 +37,7 @@ from harl.runners.device import Threads, choose_device
 from harl.runners.due import Due
 from harl.runners.evaluation import Episode, play
 from harl.runners.film import Film
+from harl.runners.policy import find_checkpoint
 
 
 class RunInterrupted(SystemExit):
@@ -119,11 +121,11 @@ class Runner(ABC):
         if self.args.resume is not None:
             self.restore()
         elif self.args.init_from is not None:
-            source = RunFolder.open(self.args.init_from)
-            store = CheckpointStore(source.checkpoints, keep_last=1)
-            _, state = store.load(store.which(self.args.init_from), keys=("layout", "learners"))
+            source, which = find_checkpoint(self.args.init_from)
+            _, state = CheckpointStore(source.checkpoints, keep_last=1).load(which, keys=("layout", "learners"))
             self.check_layout(state["layout"], str(source.path))
             self.load_weights(state["learners"])
+            self.notices.append(f"started from the weights of {source.path}, checkpoint {which}")
         self.folder.write_meta({"seed": self.args.seed, "env_steps_at_start": self.env_steps})
         self.folder.write_status("running")
         self.logger = RunLogger(
@@ -240,7 +242,7 @@ class Runner(ABC):
         )
         if mean > self.best_return:
             self.best_return = mean
-            self.save(score=mean)
+            self.save()
 
     def save_when_due(self) -> None:
         """Save a checkpoint if it is time."""
@@ -326,7 +328,7 @@ class Runner(ABC):
 
     # Checkpoints.
 
-    def save(self, score: float | None = None) -> Path:
+    def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the run depends on."""
         state = {
             "layout": self._layout_state(),
@@ -340,11 +342,17 @@ class Runner(ABC):
             },
             "rng": {"global": global_rng_state(), "sampling": self.sampling.get_state()},
         }
+        # Weights that were just evaluated keep their score, whatever the occasion for saving them.
+        score = self.last_return if self.due["eval"].last == self.env_steps else None
         return self.store.save(self.env_steps, state, score)
 
     def restore(self) -> None:
         """Continue from the newest whole checkpoint of this run's folder."""
-        _, state = self.store.load("latest")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CheckpointWarning)
+            saved_at, state = self.store.load("latest")
+        self.notices += [str(warning.message) for warning in caught]
+        self.store.discard_after(saved_at)
         self.check_layout(state["layout"], str(self.folder.path))
         self.load_learners(state["learners"])
         counters = state["counters"]

@@ -1,0 +1,124 @@
+"""From what was typed to a run: a new one, one that goes on, or one of a sweep that is done already."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harl.config import Config, ConfigError, build_config, from_dict, load_yaml, portable_name, to_dict
+from harl.experiment.run_folder import RunFolder, find_runs
+from harl.runners import RUNNER_REGISTRY
+from harl.runners.runner import Runner
+
+CHANGEABLE = (
+    "train.num_env_steps", "train.log_interval", "eval.interval", "checkpoint.", "logger.", "device.", "resume",
+)  # fmt: skip
+"""Keys that may be given another value when a run is continued: they change how long it goes on and what it says of
+itself, not what it is."""
+
+_NOT_IDENTITY = ("resume", "output_dir", "logger", "checkpoint")
+"""Sections in which two runs of one job may differ."""
+
+
+def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] = ()) -> Config:
+    """The configuration that overrides ask for; with `resume=<run folder>` that of the run, with allowed changes.
+
+    Raises:
+        ConfigError: everything that is wrong.
+    """
+    config = build_config(overrides, extra_config_dirs)
+    if config.run.resume is None:
+        return config
+    stored = load_yaml(RunFolder.open(config.run.resume).config)
+    return continued(stored, config, overrides)
+
+
+def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config:
+    """The stored configuration with the typed changes; what was not typed stays as it is stored.
+
+    Raises:
+        ConfigError: a typed value differs from the stored one where it must not; all of them.
+    """
+    keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
+    old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
+    changed, refused = dict(old), []
+    for key in sorted(old.keys() | new.keys()):
+        named = any(key == name or key.startswith((f"{name}.", f"{name.replace('/', '.')}.")) for name in keys)
+        if not named or old.get(key) == new.get(key):
+            continue
+        if key.startswith(CHANGEABLE):
+            changed[key] = new[key]
+        else:
+            refused.append(
+                f"{key}={new.get(key)}: the run that is continued has {old.get(key)}; a run keeps what it is (start a "
+                "new one, with init_from=<run folder> if it shall begin with these weights)"
+            )
+    if refused:
+        raise ConfigError(refused)
+    return from_dict(_nested(changed))
+
+
+def runner_for(config: Config, bridge: Any = None) -> Runner:
+    """The runner of the configured algorithm."""
+    return RUNNER_REGISTRY[config.algo.algo.name](config.run, config.algo, config.env, bridge)
+
+
+def earlier_run(config: Config) -> RunFolder | None:
+    """The newest run of exactly this job, where there is one."""
+    folder = Path(config.run.output_dir) / portable_name(config.env.name)
+    if config.run.seed is None or not folder.is_dir():
+        return None
+    wanted = _identity(config)
+    for run in reversed(find_runs(folder, config.run.seed)):
+        try:
+            if _identity(load_yaml(run.config)) == wanted:
+                return run
+        except (ConfigError, OSError):
+            continue
+    return None
+
+
+def run_or_continue(config: Config) -> tuple[float | None, str]:
+    """Do one job of a sweep: skip it if it was completed, continue it if it was begun, else run it.
+
+    Returns:
+        Its last mean return, and what was done.
+    """
+    earlier = earlier_run(config)
+    if earlier is None:
+        return runner_for(config).run(), "run"
+    if earlier.completed:
+        done = json.loads((earlier.path / "COMPLETED").read_text(encoding="utf-8"))
+        return done["last_return"], f"was completed already: {earlier.path}"
+    if not any(earlier.checkpoints.glob("[0-9]*")):
+        return runner_for(config).run(), "run"
+    resumed = dataclasses.replace(config.run, resume=str(earlier.path))
+    return runner_for(dataclasses.replace(config, run=resumed)).run(), f"continued: {earlier.path}"
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in to_dict(config).items() if name not in _NOT_IDENTITY}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.") or {f"{prefix}{key}": {}}
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree

@@ -1,0 +1,100 @@
+"""Playing a trained team again, from its run folder alone."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from harl.config import RenderOptions
+from harl.experiment.run_folder import RunFolder
+from harl.experiment.seeding import Purpose, SeedStreams, draw_seed
+from harl.experiment.video import available_encoder
+from harl.registry import make_envs
+from harl.runners.evaluation import Episode, play
+from harl.runners.film import Film
+from harl.runners.policy import load_policy
+
+
+class Playback:
+    """Episodes of one checkpoint of a run.
+
+    Args:
+        run: the run folder.
+        options: which checkpoint, how many episodes, with or without video.
+    """
+
+    def __init__(self, run: str | Path, options: RenderOptions) -> None:
+        self.options = options
+        self.folder = RunFolder.open(run)
+        self.policy = load_policy(run, options.checkpoint)
+        seed = options.seed if options.seed is not None else self.policy.config.run.seed
+        self.streams = SeedStreams(draw_seed() if seed is None else seed)
+        self.videos: list[Path] = []
+        """Files that were written."""
+        kind = "deterministic" if options.deterministic else "sampled"
+        self._stem = f"{self.policy.env_steps}_{kind}_seed-{self.streams.seed}"
+
+    def describe(self) -> str:
+        """What is going to be played."""
+        config = self.policy.config
+        video = f"video as {available_encoder()}" if self.options.video else "no video"
+        return (
+            f"{config.algo.algo.name} on {config.env.name}, trained for {self.policy.env_steps:,} environment steps; "
+            f"{self.options.episodes} episodes, {'most likely' if self.options.deterministic else 'sampled'} actions, "
+            f"seed {self.streams.seed}, {video}"
+        )
+
+    def play(self) -> list[Episode]:
+        """Play the episodes one after the other in one environment."""
+        generator = torch.Generator().manual_seed(self.streams.integer(Purpose.SAMPLING))
+        seeds = self.streams.env_seeds(Purpose.RENDER_ENVS, 1)
+        with contextlib.ExitStack() as stack:
+            envs = stack.enter_context(contextlib.closing(make_envs(self.policy.config.env, 1, self.options.video)))
+            film = None
+            if self.options.video:
+                film = stack.enter_context(Film(envs, self.folder.videos, self._stem, self.options.fps))
+            episodes = play(
+                self.policy.team,
+                envs,
+                seeds,
+                self.options.episodes,
+                self.options.deterministic,
+                generator,
+                picture=None if film is None else film.picture,
+            )
+        assert episodes is not None
+        self.videos = [] if film is None else film.paths
+        return episodes
+
+    def summary(self, episodes: Sequence[Episode]) -> str:
+        """Mean and spread of the returns, summed over agents and of each agent."""
+        lines = [f"return, summed over agents: {_spread([episode.return_sum for episode in episodes])}"]
+        lines += [
+            f"  {agent}: {_spread([episode.returns[agent] for episode in episodes])}" for agent in episodes[0].returns
+        ]
+        return "\n".join([*lines, f"length: {_spread([float(episode.length) for episode in episodes])}"])
+
+    def write_table(self, episodes: Sequence[Episode]) -> Path:
+        """One row an episode, beside the videos."""
+        path = self.folder.videos / f"{self._stem}_episodes.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            agents = list(episodes[0].returns)
+            writer = csv.writer(file)
+            writer.writerow(["episode", "seed", "length", "return_sum", "return_mean", *(f"return/{a}" for a in agents)])
+            for episode in episodes:
+                own = [episode.returns[agent] for agent in agents]
+                writer.writerow(
+                    [episode.index, episode.seed, episode.length, episode.return_sum, episode.return_mean, *own]
+                )
+        return path
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean = sum(values) / len(values)
+    std = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+    return f"{mean:.2f} ± {std:.2f} (lowest {min(values):.2f}, highest {max(values):.2f}, {len(values)} episodes)"

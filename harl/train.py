@@ -1,0 +1,60 @@
+"""`python -m harl.train algo=happo env=mpe`: train; `-m` sweeps; `resume=<run folder>` continues."""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from harl.config import ConfigError, config_dir, to_config
+from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail
+from harl.runners.job import configure, run_or_continue, runner_for
+
+_command: Command
+_outcomes: list[Outcome] = []
+
+
+@hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")
+def _job(composed: DictConfig) -> float:
+    """One run; its result is the mean return of the last evaluation, NaN where there was none."""
+    if HydraConfig.get().mode is not RunMode.MULTIRUN:
+        result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+        return float("nan") if result is None else result
+    outcome = Outcome(" ".join(HydraConfig.get().overrides.task))
+    _outcomes.append(outcome)
+    try:
+        result, outcome.note = run_or_continue(to_config(composed))
+        outcome.result = result
+    except Exception as error:
+        outcome.fail(error)
+        if not HydraConfig.get().launcher._target_.endswith("BasicLauncher"):
+            raise  # another process keeps the table of outcomes; the exception is all that reaches it
+        return float("nan")
+    return float("nan") if result is None else result
+
+
+def main() -> None:
+    """Check everything that was typed, then hand over to Hydra."""
+    global _command
+    _outcomes.clear()
+    try:
+        _command = Command.parse(sys.argv[1:])
+        _command.check()
+        sys.argv[1:] = _command.arguments
+        _job()
+    except ConfigError as error:
+        fail(error, 2)
+    except EXPECTED_ERRORS as error:
+        fail(error, 1)
+    finally:
+        if len(_outcomes) > 1 or any(outcome.failed for outcome in _outcomes):
+            Outcome.report(_outcomes)
+    if any(outcome.failed for outcome in _outcomes):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Training returns: exact, per agent, never leaking from one episode to the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harl.experiment.checkpoint import CheckpointStore
+from harl.experiment.episodes import EnvMetrics, EpisodeTracker
+
+
+def add(tracker: EpisodeTracker, rewards: list[list[float]], ended: list[bool]) -> None:
+    """One vector step from plain numbers (N, A)."""
+    tracker.add(np.asarray(rewards, np.float32)[..., None], np.asarray(ended))
+
+
+def test_log_01_the_last_reward_of_an_episode_counts() -> None:
+    """10-step episodes with reward x on the first step and 1 - x on the last: the return is always 1."""
+    tracker = EpisodeTracker(2, ["a", "b"])
+    generator = np.random.default_rng(0)
+    for _ in range(25):
+        x = generator.integers(0, 1025, size=(2, 2)) / 1024
+        for step in range(10):
+            rewards = x if step == 0 else 1 - x if step == 9 else np.zeros((2, 2))
+            add(tracker, rewards.tolist(), [step == 9] * 2)
+        means = tracker.drain()
+        assert means["train/return/a"] == means["train/return/b"] == means["train/return_mean"] == 1.0
+        assert means["train/episodes"] == 2.0
+
+
+def test_log_02_every_episode_has_its_own_length_and_return() -> None:
+    """3-step episodes with reward 1, one environment a step behind the other."""
+    tracker = EpisodeTracker(2, ["a"])
+    seen = []
+    for step in range(1, 17):
+        add(tracker, [[1.0], [1.0]], [step % 3 == 0, step % 3 == 1 and step > 1])
+        if means := tracker.drain():
+            seen.append((means["train/episode_length"], means["train/return_sum"]))
+    assert seen[0] == (3.0, 3.0)
+    assert seen[1] == (4.0, 4.0)  # the other environment's first episode ends at step 4
+    assert seen[2:] == [(3.0, 3.0)] * 8
+
+
+def test_log_03_a_time_limited_return_does_not_leak_into_the_next() -> None:
+    tracker = EpisodeTracker(1, ["a"])
+    returns = []
+    for step in range(20):
+        add(tracker, [[1.0]], [step % 10 == 9])
+        returns += [means["train/return_sum"] for means in [tracker.drain()] if means]
+    assert returns == [10.0, 10.0]
+
+
+def test_log_04_sum_mean_and_length_are_told_apart() -> None:
+    tracker = EpisodeTracker(1, ["a", "b", "c"])
+    for step in range(25):
+        add(tracker, [[-1.0] * 3], [step == 24])
+    assert tracker.drain() == {
+        "train/return_sum": -75.0,
+        "train/return_mean": -25.0,
+        "train/episode_length": 25.0,
+        "train/episodes": 1.0,
+        "train/return/a": -25.0,
+        "train/return/b": -25.0,
+        "train/return/c": -25.0,
+    }
+
+
+def test_log_05_agents_that_leave_at_different_times() -> None:
+    """Agent i lives 2 + i steps with reward 1; the episode ends with the last of them."""
+    tracker = EpisodeTracker(2, ["a", "b", "c"])
+    for step in range(4):
+        add(tracker, [[float(step < 2 + agent) for agent in range(3)]] * 2, [step == 3] * 2)
+    means = tracker.drain()
+    assert [means[f"train/return/{agent}"] for agent in "abc"] == [2.0, 3.0, 4.0]
+    assert (means["train/return_mean"], means["train/return_sum"], means["train/episode_length"]) == (3.0, 9.0, 4.0)
+
+
+def test_log_08_nothing_is_reported_until_an_episode_ends() -> None:
+    tracker = EpisodeTracker(1, ["a"])
+    add(tracker, [[1.0]], [False])
+    assert tracker.drain() == {}
+    add(tracker, [[1.0]], [True])
+    assert tracker.drain()["train/return_sum"] == 2.0
+    assert tracker.drain() == {}
+
+
+def test_means_are_over_episodes_not_environments() -> None:
+    tracker = EpisodeTracker(2, ["a"])
+    add(tracker, [[1.0], [5.0]], [True, False])
+    add(tracker, [[3.0], [5.0]], [True, True])
+    means = tracker.drain()
+    assert means["train/return_sum"] == (1 + 3 + 10) / 3
+    assert means["train/episode_length"] == 4 / 3
+
+
+def test_small_rewards_are_not_lost_in_large_returns() -> None:
+    tracker = EpisodeTracker(1, ["a"])
+    add(tracker, [[2.0**24]], [False])
+    for step in range(10):
+        add(tracker, [[1.0]], [step == 9])
+    assert tracker.drain()["train/return_sum"] == 2.0**24 + 10
+
+
+def test_reset_forgets_episodes_under_way() -> None:
+    tracker = EpisodeTracker(2, ["a"])
+    add(tracker, [[9.0], [9.0]], [True, False])
+    tracker.reset()
+    add(tracker, [[1.0], [1.0]], [True, True])
+    assert tracker.drain() == {
+        "train/return_sum": 11 / 3,
+        "train/return_mean": 11 / 3,
+        "train/return/a": 11 / 3,
+        "train/episode_length": 1.0,
+        "train/episodes": 3.0,
+    }
+
+
+def test_state_goes_on_exactly_where_it_was(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    steps = [(generator.normal(size=(4, 2, 1)).astype(np.float32), generator.random(4) < 0.1) for _ in range(60)]
+    straight, first = EpisodeTracker(4, ["a", "b"]), EpisodeTracker(4, ["a", "b"])
+    for rewards, ended in steps[:30]:
+        straight.add(rewards, ended)
+        first.add(rewards, ended)
+    store = CheckpointStore(tmp_path, 1)
+    store.save(30, {"episodes": first.get_state()})
+    for rewards, ended in steps[30:40]:
+        first.add(rewards, ended)  # what was saved is not touched by what comes after
+    second = EpisodeTracker(4, ["a", "b"])
+    second.set_state(store.load()[1]["episodes"])
+    for rewards, ended in steps[30:]:
+        straight.add(rewards, ended)
+        second.add(rewards, ended)
+    assert second.drain() == straight.drain()
+    with pytest.raises(ValueError, match=r"\(4, 2\), this run has \(3, 2\)"):
+        EpisodeTracker(3, ["a", "b"]).set_state(second.get_state())
+
+
+def test_mem_01_what_is_kept_does_not_grow_with_episodes(tmp_path: Path) -> None:
+    tracker = EpisodeTracker(2, ["a"])
+    store = CheckpointStore(tmp_path, 1)
+
+    def size_of_state() -> int:
+        folder = store.save(0, {"episodes": tracker.get_state()})
+        return (folder / "episodes.pt").stat().st_size
+
+    add(tracker, [[1.0], [1.0]], [True, True])
+    small = size_of_state()
+    for _ in range(20_000):
+        add(tracker, [[1.0], [1.0]], [True, True])
+    assert size_of_state() <= small + 64  # counters take some more digits
+    assert tracker.drain()["train/episodes"] == 40_002.0
+
+
+def test_log_09_env_metrics_that_are_asked_for_arrive() -> None:
+    metrics = EnvMetrics(["coverage", "no_such"])
+    metrics.add({"coverage": np.array([1.0, np.nan]), "other": np.array([5.0, 5.0])})
+    metrics.add({"coverage": np.array([2.0, 6.0])})
+    metrics.add({})
+    assert metrics.drain() == {"env/coverage": 3.0}
+    assert metrics.unseen == ["no_such"]
+    metrics.add({"coverage": np.array([np.nan, np.nan])})
+    assert metrics.drain() == {}
+
+
+def test_log_09_all_env_metrics_arrive_unless_some_are_named() -> None:
+    metrics = EnvMetrics()
+    metrics.add({"a": np.array([1.0]), "b": np.array([2.0])})
+    assert metrics.drain() == {"env/a": 1.0, "env/b": 2.0}
+    assert metrics.unseen == []
