@@ -81,7 +81,6 @@ def test_cfg01_forcing_a_key_does_not_help(prefix):
 def test_cfg01_every_mistake_has_a_hint(typed, hint):
     (error,) = check_overrides(normalise_overrides([typed]))
     assert hint in error
-    assert hint in "\n".join(build_errors(typed))
 
 
 def test_cfg13_an_algorithm_that_is_not_there_is_refused_with_those_that_are():
@@ -157,8 +156,7 @@ def test_cfg04_names_that_look_like_numbers_stay_as_typed(text):
     assert build_config([f"exp_name={text}"]).run.exp_name == text
     (rewritten,) = normalise_overrides([f"exp_name={text}"])
     assert normalise_overrides([rewritten]) == [rewritten]
-    jobs = expand_sweep([f"exp_name={text},plain,'a,b'"])
-    assert [build_config(job).run.exp_name for job in jobs] == [text, "plain", "a,b"]
+    assert expand_sweep([f"exp_name={text},plain,'a,b'"]) == [[rewritten], ["exp_name=plain"], ["exp_name='a,b'"]]
 
 
 def test_cfg04_without_rewriting_the_user_is_asked_for_quotes():

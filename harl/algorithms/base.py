@@ -87,9 +87,7 @@ class Metrics:
         return result
 
 
-def minibatches(
-    rows: int, count: int, generator: torch.Generator, device: torch.device
-) -> Iterator[Tensor | slice]:
+def minibatches(rows: int, count: int, generator: torch.Generator, device: torch.device) -> Iterator[Tensor | slice]:
     """Cut the rows into `count` random parts of nearly equal size; no row is left out.
 
     One part is everything in its own order, since the order does not matter then.

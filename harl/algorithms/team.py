@@ -24,6 +24,29 @@ class _Group:
     """How the agents' entries are picked from (N, A, …): a slice where they are neighbours, else indices."""
     stacked: StackedPolicies
     shared: bool
+    obs_width: int
+    mask_width: int
+    action_width: int
+
+    def rows(self, array: Tensor, width: int) -> Tensor:
+        """(N, A, ≥ width) → (networks, rows of a network, width)."""
+        own = self.own(array, width)
+        return own.reshape(1, -1, width) if self.shared else own.transpose(0, 1)
+
+    def put(self, array: Tensor, values: Tensor) -> None:
+        """The inverse of `rows` for something as wide as an action, into an existing (N, A, ≥ width) array."""
+        width = self.action_width
+        values = values.view(len(array), -1, width) if self.shared else values.transpose(0, 1)
+        if isinstance(self.columns, slice):
+            self.own(array, width).copy_(values)
+        else:
+            array[:, self.columns, :width] = values
+
+    def own(self, array: Tensor, width: int) -> Tensor:
+        """The part of (N, A, …) that is these agents'; without indexing where it is everything."""
+        if len(self.agents) == array.shape[1] and width == array.shape[2]:
+            return array
+        return array[:, self.columns, :width]
 
 
 def mlp_spec(model: ModelConfig) -> MLPSpec:
@@ -51,17 +74,22 @@ class Team:
         count = 1 if share_param else layout.num_agents
         self.networks = [
             StochasticPolicy(
-                layout.obs_dims[i], layout.action_spaces[i], mlp_spec(model), model.gain, model.std_x_coef,
+                layout.obs_dims[i],
+                layout.action_spaces[i],
+                mlp_spec(model),
+                model.gain,
+                model.std_x_coef,
                 model.std_y_coef,
             ).to(device)
             for i in range(count)
         ]
+        self._action_dim = layout.action_dim
         self.groups = self._group()
 
     def _group(self) -> list[_Group]:
         everyone = list(range(self.layout.num_agents))
         if self.shared:
-            return [_Group(everyone, slice(0, len(everyone)), StackedPolicies(self.networks), True)]
+            return [self._make_group(everyone, self.networks)]
         kinds: list[list[int]] = []
         for i in everyone:
             match = next((kind for kind in kinds if equal_networks(self.networks[kind[0]], self.networks[i])), None)
@@ -69,12 +97,20 @@ class Team:
                 kinds.append([i])
             else:
                 match.append(i)
-        groups = []
-        for kind in kinds:
-            neighbours = kind == list(range(kind[0], kind[-1] + 1))
-            columns = slice(kind[0], kind[-1] + 1) if neighbours else torch.tensor(kind, device=self.device)
-            groups.append(_Group(kind, columns, StackedPolicies([self.networks[i] for i in kind]), False))
-        return groups
+        return [self._make_group(kind, [self.networks[i] for i in kind]) for kind in kinds]
+
+    def _make_group(self, agents: list[int], networks: list[StochasticPolicy]) -> _Group:
+        first, last = agents[0], agents[-1]
+        neighbours = agents == list(range(first, last + 1))
+        return _Group(
+            agents=agents,
+            columns=slice(first, last + 1) if neighbours else torch.tensor(agents, device=self.device),
+            stacked=StackedPolicies(networks),
+            shared=self.shared,
+            obs_width=self.layout.obs_dims[first],
+            mask_width=self.layout.action_numbers[first],
+            action_width=self.layout.action_dims[first],
+        )
 
     def location(self, network: int) -> tuple[StackedPolicies, int]:
         """The stack that holds a network's parameters, and the row there."""
@@ -112,29 +148,14 @@ class Team:
             an agent's width are 0.
         """
         if actions is None or log_probs is None:
-            shape = (*obs.shape[:2], self.layout.action_dim)
+            shape = (*obs.shape[:2], self._action_dim)
             actions, log_probs = obs.new_zeros(shape), obs.new_zeros(shape)
         for group in self.groups:
-            first = group.agents[0]
-            rows = self._rows(group, obs, self.layout.obs_dims[first])
             masks = None
-            if available_actions is not None and self.layout.action_numbers[first]:
-                masks = self._rows(group, available_actions, self.layout.action_numbers[first])
-            distribution = group.stacked.distribution(rows, masks)
+            if available_actions is not None and group.mask_width:
+                masks = group.rows(available_actions, group.mask_width)
+            distribution = group.stacked.distribution(group.rows(obs, group.obs_width), masks)
             chosen = distribution.mode() if deterministic else distribution.sample(generator)
-            width = self.layout.action_dims[first]
-            self._put(group, actions, chosen, width)
-            self._put(group, log_probs, distribution.log_prob(chosen), width)
+            group.put(actions, chosen)
+            group.put(log_probs, distribution.log_prob(chosen))
         return actions, log_probs
-
-    @staticmethod
-    def _rows(group: _Group, array: Tensor, width: int) -> Tensor:
-        """(N, A, ≥ width) → (networks, rows of a network, width)."""
-        own = array[:, group.columns, :width]
-        return own.reshape(1, -1, width) if group.shared else own.transpose(0, 1)
-
-    @staticmethod
-    def _put(group: _Group, array: Tensor, values: Tensor, width: int) -> None:
-        """The inverse of `_rows`, into an existing array."""
-        n = array.shape[0]
-        array[:, group.columns, :width] = values.view(n, -1, width) if group.shared else values.transpose(0, 1)

@@ -97,11 +97,10 @@ class RolloutBuffer:
     """
 
     STEP_FIELDS = ("actions", "action_log_probs", "rewards", "terminated", "truncated", "ended", "policy_mask")
+    POLICY_FIELDS = ("obs", "available_actions", "actions", "action_log_probs")
     SLOT_FIELDS = ("obs", "share_obs", "active", "available_actions")
 
-    def __init__(
-        self, layout: Layout, episode_length: int, num_envs: int, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, layout: Layout, episode_length: int, num_envs: int, device: torch.device | str = "cpu") -> None:
         T, N, A = episode_length, num_envs, layout.num_agents
         self.layout, self.episode_length, self.num_envs = layout, T, N
         self.per_agent_values = layout.state_type == "FP"
@@ -125,6 +124,11 @@ class RolloutBuffer:
         self.ended = zeros(T, N, dtype=torch.bool)
         self.value_preds = zeros(T + 1, N, *state_axes, 1)
         self.returns = zeros(T, N, *state_axes, 1)
+        # Indexing a tensor costs as much as a small product: the views of all steps are made once.
+        self.views = {
+            name: tensor.unbind(0) for name in self.POLICY_FIELDS if (tensor := getattr(self, name)) is not None
+        }
+        """What the policies read and write in each step, by field."""
         self.final_share_obs: list[tuple[int, Tensor, Tensor]] = []
         """Last states of ended episodes: (step, indices of the environments, their rows of share_obs)."""
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}

@@ -112,14 +112,16 @@ class ParallelAdapter:
                     codec.space.seed(int(space_seed))
             self._begin_episode(row, seed)
         except Exception as error:
-            raise self._located(error) from error.__cause__
+            self._locate(error)
+            raise
 
     def step(self, actions: FloatArray, row: EnvRow) -> None:
         """Take one step with `actions` (A, action_dim); where the episode ends, begin the next one."""
         try:
             self._step(actions, row)
         except Exception as error:
-            raise self._located(error) from error.__cause__
+            self._locate(error)
+            raise
 
     def get_state(self) -> dict[str, Any]:
         """The environment's own state and what the adapter knows of the episode."""
@@ -324,14 +326,13 @@ class ParallelAdapter:
                 raise EnvError(f"agent {codec.agent!r} takes part, but its action mask allows no action")
             codec.write_noop_mask(out)
 
-    def _located(self, error: Exception) -> Exception:
-        """The error with the place where it happened; an error of the environment itself keeps its type."""
+    def _locate(self, error: Exception) -> None:
+        """Say where an error happened; one of the environment's own code keeps its type and traceback."""
         seed = f", last seeded with {self._seed}" if self._seed is not None else ""
         place = f"{self.label}, step {self._steps} of episode {self._episode}{seed}"
         if isinstance(error, EnvError):
-            return EnvError(f"{place}: {error}")
+            raise EnvError(f"{place}: {error}") from error.__cause__
         error.add_note(f"in {place}")
-        return error
 
     def _notice(self, level: int, message: str) -> None:
         """Log a message once in the life of this environment."""

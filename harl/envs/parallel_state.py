@@ -41,7 +41,10 @@ class StatePlan:
     """Positions of true observation columns in the flat padded observations; None where nothing is padded."""
 
     def write(self, env: Any, agents: list[Any], obs: FloatArray, out: FloatArray) -> None:
-        """Write the state of now; `obs` is (A, *obs_shape), `out` is (*shape) for EP and (A, *shape) for FP."""
+        """Write the state of now; `obs` is (A, *obs_shape), `out` is (*shape) for EP, (A, *shape) for FP.
+
+        Zeros of the one-hot agent id are not written: `out` begins as zeros and belongs to this plan alone.
+        """
         if self.source == PER_AGENT:
             self._write_per_agent(env, agents, out)
             return
@@ -59,7 +62,6 @@ class StatePlan:
             out[...] = base.reshape(out.shape)
             return
         out[:, : self.size] = base.reshape(self.size, *self.shape[1:])
-        out[:, self.size :] = 0.0
         for index in range(len(agents)):
             out[index, self.size + index] = 1.0
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class RunLogger:
             self._open_files = opened.pop_all()
         self._closed = False
 
-    def scalars(self, env_steps: int, values: Mapping[str, float]) -> None:
+    def scalars(self, env_steps: int, values: Mapping[str, SupportsFloat]) -> None:
         """Log numbers at a step, not before the last one; those that are not finite are left out.
 
         The names are columns of `metrics.csv` and plain scalars of TensorBoard. Logging the same name twice at one

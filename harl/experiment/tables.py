@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class MetricsTable:
             self._columns = header or [STEP]
             self._rewrite([row for row in rows if resume_step is not None and int(row[STEP]) <= resume_step])
 
-    def add(self, env_steps: int, values: Mapping[str, float]) -> None:
+    def add(self, env_steps: int, values: Mapping[str, SupportsFloat]) -> None:
         """Log values at a step that is not before the last one; values that are not finite are left out."""
         if env_steps < self._last_step:
             raise ValueError(f"scalars of step {env_steps} come after those of step {self._last_step}")
@@ -149,7 +149,7 @@ def _step_of(line: bytes) -> float:
         return math.inf
 
 
-def _cell(value: float) -> str:
+def _cell(value: SupportsFloat) -> str:
     return str(int(value)) if isinstance(value, int | np.integer) else repr(float(value))
 
 

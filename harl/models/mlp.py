@@ -67,4 +67,3 @@ class VNet(nn.Module):
 
     def forward(self, share_obs: Tensor) -> Tensor:
         return self.v_out(self.base(share_obs))  # type: ignore[no-any-return]
-

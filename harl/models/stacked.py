@@ -81,6 +81,4 @@ class StackedPolicies:
 
 def equal_networks(first: nn.Module, second: nn.Module) -> bool:
     """Whether two networks have the same structure, so that they can be stacked."""
-    return str(first) == str(second) and [p.shape for p in first.parameters()] == [
-        p.shape for p in second.parameters()
-    ]
+    return str(first) == str(second) and [p.shape for p in first.parameters()] == [p.shape for p in second.parameters()]

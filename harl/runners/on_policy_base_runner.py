@@ -157,10 +157,10 @@ class OnPolicyBaseRunner(Runner):
 
     def collect(self, step: int) -> Collected:
         """Let the team act on slot `step` of the buffer; values are left to `compute`, for all steps at once."""
-        buffer = self.buffer
-        masks = None if buffer.available_actions is None else buffer.available_actions[step]
-        collected = Collected(buffer.actions[step], buffer.action_log_probs[step])
-        self.team.act(buffer.obs[step], masks, False, self.sampling, *collected)
+        views = self.buffer.views
+        masks = views["available_actions"][step] if "available_actions" in views else None
+        collected = Collected(views["actions"][step], views["action_log_probs"][step])
+        self.team.act(views["obs"][step], masks, False, self.sampling, *collected)
         return collected
 
     def _override_actions(self, collected: Collected, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

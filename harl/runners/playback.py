@@ -85,7 +85,9 @@ class Playback:
         with path.open("w", newline="", encoding="utf-8") as file:
             agents = list(episodes[0].returns)
             writer = csv.writer(file)
-            writer.writerow(["episode", "seed", "length", "return_sum", "return_mean", *(f"return/{a}" for a in agents)])
+            writer.writerow(
+                ["episode", "seed", "length", "return_sum", "return_mean", *(f"return/{a}" for a in agents)]
+            )
             for episode in episodes:
                 own = [episode.returns[agent] for agent in agents]
                 writer.writerow(

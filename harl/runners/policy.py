@@ -75,7 +75,9 @@ class Policy:
             raise ValueError(f"obs has the shape {array.shape}; expected {expected} or (N, *{expected})")
         single = array.ndim == len(expected)
         masks = None if available_actions is None else np.asarray(available_actions, np.float32)
-        actions = self._actions(array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic)
+        actions = self._actions(
+            array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic
+        )
         return actions[0] if single else actions
 
     def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:

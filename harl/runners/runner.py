@@ -79,7 +79,9 @@ class Runner(ABC):
         self.threads = Threads(args.device)
         self.seeds = SeedStreams(args.seed)
         seed_everything(self.seeds)
-        self.envs = self._cleanup.enter_context(contextlib.closing(make_envs(self.env_args, self.algo_args.train.n_rollout_threads)))
+        self.envs = self._cleanup.enter_context(
+            contextlib.closing(make_envs(self.env_args, self.algo_args.train.n_rollout_threads))
+        )
         self.layout = self.envs.layout
         problems = unsupported(Config(run=args, algo=self.algo_args, env=self.env_args), self.layout)
         if problems:
@@ -196,8 +198,13 @@ class Runner(ABC):
                     self._end("interrupted", f"signal {self.stopping.signal}")
                     raise RunInterrupted(self.stopping.exit_code)
                 self.save()
-                self.folder.mark_completed({"env_steps": self.env_steps, "last_return": self.last_return,
-                                            "best_return": self.best_return if math.isfinite(self.best_return) else None})
+                self.folder.mark_completed(
+                    {
+                        "env_steps": self.env_steps,
+                        "last_return": self.last_return,
+                        "best_return": self.best_return if math.isfinite(self.best_return) else None,
+                    }
+                )
                 self._end("completed", "")
         except (Exception, KeyboardInterrupt) as error:
             self._end("failed", f"{type(error).__name__}: {error}")
@@ -400,4 +407,3 @@ class Runner(ABC):
 def _std(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
-

@@ -57,4 +57,3 @@ class RunningMeans:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue with the sums of a checkpoint."""
         self._sums = {name: (pair[0], pair[1]) for name, pair in state["sums"].items()}
-

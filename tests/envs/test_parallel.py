@@ -1,4 +1,4 @@
-"""`ParallelVectorEnv`: layout, autoreset with final observations, seeds, metrics, saving, rendering; mpe2 through it."""
+"""`ParallelVectorEnv`: layout, autoreset with final observations, seeds, metrics, saving, rendering; and mpe2."""
 
 from __future__ import annotations
 
@@ -247,6 +247,17 @@ def test_state_is_saved_and_loaded_only_where_the_environment_can() -> None:
         np.testing.assert_array_equal(one.active, two.active)
     with pytest.raises(EnvError, match="of 2 environments, not 1"):
         ParallelVectorEnv(ConstReward, 1).set_state(saved)
+
+    class Forgetful(ConstReward):
+        def set_state(self, state: dict[str, Any]) -> None:
+            self.t = state["t"]
+
+    forgetful = ParallelVectorEnv(lambda: Forgetful(T=5), 1)
+    forgetful.reset([1])
+    state = forgetful.get_state()
+    state["environments"][0]["listed"] = [0]
+    with pytest.raises(EnvError, match=r"set_state brought back env\.agents as .* it was"):
+        forgetful.set_state(state)
     other = ParallelVectorEnv(Identity, 1)
     assert not other.can_save_state
     with pytest.raises(EnvError, match="cannot save its state"):

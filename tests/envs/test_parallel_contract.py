@@ -159,7 +159,7 @@ def test_unknown_agents_in_the_list_are_named() -> None:
     own = Broken(at_step=rename)
     env = ParallelVectorEnv(lambda: own, 1)
     env.reset([1])
-    with pytest.raises(EnvError, match="env.agents holds 'stranger'"):
+    with pytest.raises(EnvError, match=r"env\.agents holds 'stranger'"):
         env.step(np.zeros((1, 2, 1), np.float32))
 
 

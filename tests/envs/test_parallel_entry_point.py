@@ -44,7 +44,7 @@ def test_env_13_an_environment_of_the_users_own_needs_no_edit(user_folder: Path)
     for _ in range(4):
         view = env.step(np.zeros((2, 3, 1), np.float32))
     assert view.truncated.all()
-    with pytest.raises(EnvError, match="my_games.tag:make_env needs the argument 'size'"):
+    with pytest.raises(EnvError, match=r"my_games\.tag:make_env needs the argument 'size'"):
         make_parallel_vector_env("my_games.tag:make_env", {}, 1, "EP")
 
 

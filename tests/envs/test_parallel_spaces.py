@@ -134,14 +134,14 @@ def test_unsupported_observation_spaces_are_refused(space: spaces.Space[Any], me
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (box(2, dtype=np.int32), "HET-08.*'agent_0'.*is a Box of int32"),
+        (box(2, dtype=np.int32), "'agent_0'.*is a Box of int32"),
         (box(2, 2), "'agent_0'.*allowed: Discrete, MultiDiscrete, one-dimensional Box"),
         (spaces.MultiBinary(3), "'agent_0'.*allowed: Discrete, MultiDiscrete, one-dimensional Box"),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), "'agent_0'.*one-dimensional nvec"),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), "'agent_0'(?s:.*)one-dimensional nvec"),
     ],
 )
 def test_het_08_unsupported_action_spaces_are_refused(space: spaces.Space[Any], message: str) -> None:
-    with pytest.raises(EnvError, match=message.removeprefix("HET-08.*")):
+    with pytest.raises(EnvError, match=message):
         ParallelVectorEnv(lambda: Spaces(acting(space)), 1)
 
 
@@ -150,7 +150,7 @@ def test_het_07_multidiscrete_actions_arrive_whole() -> None:
     assert action.tolist() == [3, 6]
     assert action.dtype == np.int64
     for row in ([3.0, 0.0], [0.0, 2.0], [-1.0, 0.0]):
-        with pytest.raises(EnvError, match="agent 'agent_0': action .* is outside of MultiDiscrete"):
+        with pytest.raises(EnvError, match=r"agent 'agent_0': action .* is outside of MultiDiscrete"):
             send(spaces.MultiDiscrete([3, 2]), row)
 
 

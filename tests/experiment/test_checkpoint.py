@@ -33,8 +33,19 @@ def trained() -> dict[str, Any]:
         "actors": {"agent_0": network.state_dict()},
         "optimisers": [optimiser.state_dict()],
         "rng": {"minibatch": np.random.default_rng(3).bit_generator.state, "torch": torch.get_rng_state()},
-        "env": {"positions": np.random.randn(3, 2), "steps": np.arange(3, dtype=np.uint32), "names": np.array(["a", "ü"])},
-        "counters": {"env_steps": 2**40, "best": float("-inf"), "done": False, "note": "ü\n", "none": None, "t": (1, (2.5,))},
+        "env": {
+            "positions": np.random.randn(3, 2),
+            "steps": np.arange(3, dtype=np.uint32),
+            "names": np.array(["a", "ü"]),
+        },
+        "counters": {
+            "env_steps": 2**40,
+            "best": float("-inf"),
+            "done": False,
+            "note": "ü\n",
+            "none": None,
+            "t": (1, (2.5,)),
+        },
     }
 
 
@@ -164,7 +175,7 @@ def test_what_would_not_load_is_refused_before_anything_is_written(tmp_path: Pat
     store = CheckpointStore(tmp_path / "checkpoints", 1)
     with pytest.raises(TypeError, match=named):
         store.save(1, {"fine": 1, "a": value})
-    with pytest.raises(TypeError, match="state key '../a' cannot name a file"):
+    with pytest.raises(TypeError, match=r"state key '../a' cannot name a file"):
         store.save(1, {"../a": 1})
     with pytest.raises(ValueError, match="score=nan"):
         store.save(1, {"a": 1}, float("nan"))
@@ -233,7 +244,7 @@ def test_a_damaged_checkpoint_asked_for_by_name_is_an_error(tmp_path: Path) -> N
             store.load(which)  # type: ignore[arg-type]
     for step in (200, 300):
         damage(tmp_path / str(step) / "b.pt")
-    with pytest.raises(CheckpointError, match="300 is damaged .*200 is damaged .*100 is damaged .*checkpoints: none"):
+    with pytest.raises(CheckpointError, match=r"300 is damaged .*200 is damaged .*100 is damaged .*checkpoints: none"):
         store.load()
 
 
@@ -252,7 +263,7 @@ def test_res_13_what_is_not_there_is_named(tmp_path: Path) -> None:
     filled(store.folder, [None, None])
     with pytest.raises(CheckpointError, match="has a score yet; there are: 100, 200"):
         store.load("best")
-    with pytest.raises(CheckpointError, match="no checkpoint 150 in .*; there are: 100, 200"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint 150 in .*; there are: 100, 200"):
         store.load(150)
     with pytest.raises(CheckpointError, match="'newest' is none of: latest, best"):
         store.load("newest")  # type: ignore[arg-type]
@@ -294,7 +305,7 @@ def test_sec_01_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path, whic
     store = filled(tmp_path / "checkpoints", [1.0, 2.0])
     marker = tmp_path / "pwned"
     plant(store, 200, {"x": Attack(marker)})
-    with pytest.raises(CheckpointError, match="was refused .*could run code") as error:
+    with pytest.raises(CheckpointError, match=r"was refused .*could run code") as error:
         store.load(which)
     assert "weights_only" not in str(error.value)
     assert not marker.exists()
@@ -305,7 +316,7 @@ def test_sec_01_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path, whic
 def test_sec_01_bytes_are_not_taken_for_addresses(tmp_path: Path) -> None:
     store = filled(tmp_path, [1.0])
     plant(store, 100, {NUMPY_MARK: torch.ones(8, dtype=torch.uint8), "dtype": "|O", "shape": (1,)})
-    with pytest.raises(CheckpointError, match="was refused"):
+    with pytest.raises(CheckpointError, match=r"was refused"):
         store.load()
 
 

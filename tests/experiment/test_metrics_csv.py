@@ -79,7 +79,9 @@ def test_rows_are_sorted_by_day_and_hour_only_where_both_exist(tmp_path: Path) -
     assert [row["a/x"] for row in read(dump_metrics_to_csv(both, 1, tmp_path, 1))] == ["2", "1", "0", "3"]
     day_only = {"a": both["a"], "b": [{"day": day} for day, _ in times]}
     assert [row["a/x"] for row in read(dump_metrics_to_csv(day_only, 1, tmp_path, 2))] == ["0", "1", "2", "3"]
-    some = {"b": [{"x": 0}, {"day": 2, "hour": 1, "x": 1}, {"day": None, "hour": 1, "x": 2}, {"day": 1, "hour": 1, "x": 3}]}
+    some = {
+        "b": [{"x": 0}, {"day": 2, "hour": 1, "x": 1}, {"day": None, "hour": 1, "x": 2}, {"day": 1, "hour": 1, "x": 3}]
+    }
     assert [row["b/x"] for row in read(dump_metrics_to_csv(some, 1, tmp_path, 3))] == ["3", "1", "0", "2"]
 
 

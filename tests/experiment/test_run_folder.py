@@ -92,7 +92,7 @@ def test_cfg_08_relative_folders_are_meant_from_where_the_user_is(
 
 def test_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "outputs").write_text("a file")
-    with pytest.raises(RunFolderError, match=r"cannot create a run folder in .*outputs.*: .*set output_dir to a folder"):
+    with pytest.raises(RunFolderError, match=r"cannot create a run folder in .*outputs.*: .*set output_dir"):
         RunFolder.create(tmp_path / "outputs", "mpe", "spread", "happo", "x", 1)
 
 

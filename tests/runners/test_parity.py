@@ -99,7 +99,11 @@ def fill(runner: OnPolicyBaseRunner, arrays: dict[str, np.ndarray]) -> None:
 def test_update_equals_original(name: str) -> None:
     meta, arrays = load(name)
     layout = layout_of(
-        meta["A"], meta["obs_dim"], meta["share_obs_dim"], space_of(meta["action_space"]), meta["state_type"],
+        meta["A"],
+        meta["obs_dim"],
+        meta["share_obs_dim"],
+        space_of(meta["action_space"]),
+        meta["state_type"],
         meta.get("available", False),
     )
     runner = bare_runner(layout, overrides(meta))
@@ -150,6 +154,4 @@ def spy_on(actor: Any, factors: list[torch.Tensor]) -> None:
 def check(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
     assert set(found) == set(expected), what
     for key, value in expected.items():
-        np.testing.assert_allclose(
-            found[key].cpu(), value, rtol=1e-4, atol=1e-5, err_msg=f"{what}: {key}"
-        )
+        np.testing.assert_allclose(found[key].cpu(), value, rtol=1e-4, atol=1e-5, err_msg=f"{what}: {key}")

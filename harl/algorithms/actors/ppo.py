@@ -33,9 +33,7 @@ class PPO(OnPolicyActor):
         if not bool((data.weights > 0).any()):
             return {}
         for _ in range(self.config.ppo_epoch):
-            for index in minibatches(
-                len(data.obs), self.config.actor_num_mini_batch, self.generator, data.obs.device
-            ):
+            for index in minibatches(len(data.obs), self.config.actor_num_mini_batch, self.generator, data.obs.device):
                 self._step(data.rows(index), metrics)
         return metrics.means(f"actor of {self.name}")
 
@@ -59,6 +57,4 @@ class PPO(OnPolicyActor):
             loss, entropy = loss + policy_loss.detach(), entropy + piece_entropy.detach()
             ratio_sum = ratio_sum + ratio.detach().sum()
         norm = self.optimizer.step()
-        metrics.add(
-            policy_loss=loss, dist_entropy=entropy, actor_grad_norm=norm, ratio=ratio_sum / len(batch.obs)
-        )
+        metrics.add(policy_loss=loss, dist_entropy=entropy, actor_grad_norm=norm, ratio=ratio_sum / len(batch.obs))
