@@ -180,18 +180,15 @@ def test_a_new_run_does_not_write_over_an_old_log(run: RunFolder) -> None:
     assert run.metrics_csv.read_bytes() == before
 
 
-LOGGED = """
-log.scalars(100, {"x": 1.5})
-log.evaluation(100, [{"episode": 0, "env": 0, "seed": 1, "returns": {"a": 1.0}, "length": 3}])
-log.scalars(200, {"x": 2.5, "y": 1.0})
-"""
-KILLED = f"""
+KILLED = """
 import os, signal, sys
 from pathlib import Path
 from harl.experiment.logger import RunLogger
 from harl.experiment.run_folder import RunFolder
 log = RunLogger(RunFolder(Path(sys.argv[1])), 1000, progress="plain")
-{LOGGED}
+log.scalars(100, {"x": 1.5})
+log.evaluation(100, [{"episode": 0, "env": 0, "seed": 1, "returns": {"a": 1.0}, "length": 3}])
+log.scalars(200, {"x": 2.5, "y": 1.0})
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -217,10 +214,16 @@ def test_log_06_a_killed_run_has_its_log_on_the_disk(run: RunFolder) -> None:
 def test_log_06_and_prc_08_an_interrupted_or_failed_run_closes_its_log(
     run: RunFolder, end: BaseException, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def log_and_end() -> None:
+        with quiet(run) as log:
+            log.scalars(100, {"x": 1.5})
+            log.evaluation(100, [episode(0)])
+            log.scalars(200, {"x": 2.5, "y": 1.0})
+            raise end
+
     before = psutil.Process().num_fds()
-    with pytest.raises(type(end)), quiet(run) as log:
-        exec(LOGGED, {"log": log})
-        raise end
+    with pytest.raises(type(end)):
+        log_and_end()
     assert f"{word} at 200 steps after" in capsys.readouterr().out
     assert psutil.Process().num_fds() == before
     assert_everything_logged(run)
