@@ -7,6 +7,7 @@ original implementation was measured is known, so that its speed can be scaled t
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
@@ -38,7 +39,7 @@ def matrix_floor(widths: list[list[int]], rows: int, epochs: int, evaluations: l
     """
     seconds = 0.0
     for sizes, forward_only in zip(widths, evaluations, strict=True):
-        weights = [torch.randn(after, before) for before, after in zip(sizes, sizes[1:], strict=False)]
+        weights = [torch.randn(after, before) for before, after in itertools.pairwise(sizes)]
         inputs = torch.randn(rows, sizes[0])
         started = time.perf_counter()
         for i in range(epochs + forward_only):

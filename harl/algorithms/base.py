@@ -37,8 +37,9 @@ class FlatOptimizer:
     @property
     def gradient(self) -> Tensor:
         """The flat gradient (P,)."""
-        assert self.vector.grad is not None
-        return self.vector.grad
+        gradient: Tensor | None = self.vector.grad
+        assert gradient is not None
+        return gradient
 
     def zero_grad(self) -> None:
         """Set the gradient to zero without giving its memory up: the networks' gradients are views of it."""

@@ -193,5 +193,5 @@ class VectorEnv(ABC):
         """Picture (H, W, 3) of one environment, without a display."""
         raise EnvError(f"{self.name} cannot be rendered")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most environments hold nothing
         """Free what the environments hold; may be called twice."""

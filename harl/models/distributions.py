@@ -74,7 +74,7 @@ class MultiCategorical(Distribution):
     """Independent choices, one per component of a MultiDiscrete, from concatenated logits (…, sum of nvec)."""
 
     def __init__(self, logits: Tensor, nvec: Sequence[int]) -> None:
-        self.components = [Categorical(part) for part in logits.split(list(nvec), dim=-1)]
+        self.components = [Categorical(part) for part in torch.split(logits, list(nvec), dim=-1)]
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         return torch.cat([component.sample(generator) for component in self.components], dim=-1)
@@ -83,7 +83,7 @@ class MultiCategorical(Distribution):
         return torch.cat([component.mode() for component in self.components], dim=-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        parts = actions.split(1, dim=-1)
+        parts = torch.split(actions, 1, dim=-1)
         return torch.cat([c.log_prob(part) for c, part in zip(self.components, parts, strict=True)], dim=-1)
 
     def entropy(self) -> Tensor:

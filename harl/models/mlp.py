@@ -28,7 +28,7 @@ class MLPLayers(nn.Module):
 
     def __init__(self, input_dim: int, spec: MLPSpec) -> None:
         super().__init__()
-        gain = nn.init.calculate_gain(spec.activation)
+        gain = nn.init.calculate_gain(spec.activation)  # type: ignore[arg-type]
         layers: list[nn.Module] = []
         for width in spec.hidden_sizes:
             linear = init_linear(nn.Linear(input_dim, width), spec.initialization, gain)

@@ -20,8 +20,12 @@ class CategoricalHead(nn.Module):
         super().__init__()
         self.linear = init_linear(nn.Linear(input_dim, int(space.n)), initialization, gain)
 
+    def logits(self, features: Tensor) -> Tensor:
+        """Unnormalised log-probabilities (B, n)."""
+        return self.linear(features)  # type: ignore[no-any-return]
+
     def forward(self, features: Tensor, available_actions: Tensor | None) -> Distribution:
-        return Categorical(mask_logits(self.linear(features), available_actions))
+        return Categorical(mask_logits(self.logits(features), available_actions))
 
 
 class GaussianHead(nn.Module):
@@ -77,7 +81,7 @@ class ActionLayer(nn.Module):
     def forward(self, features: Tensor, available_actions: Tensor | None) -> Distribution:
         if self.nvec is None:
             return self.action_out(features, available_actions)  # type: ignore[no-any-return]
-        logits = torch.cat([head.linear(features) for head in self.action_outs], dim=-1)
+        logits = torch.cat([head.logits(features) for head in self.action_outs], dim=-1)  # type: ignore[operator]
         return MultiCategorical(mask_logits(logits, available_actions), self.nvec)
 
 

@@ -10,7 +10,7 @@ from harl.runners.on_policy_base_runner import OnPolicyBaseRunner
 from harl.runners.on_policy_ha_runner import OnPolicyHARunner
 from harl.runners.on_policy_ma_runner import OnPolicyMARunner
 from harl.runners.policy import Policy
-from harl.runners.runner import Runner, RunInterrupted
+from harl.runners.runner import RunInterrupted, Runner
 
 _RUNNERS: dict[str, type[Runner]] = {"on_policy_ha": OnPolicyHARunner, "on_policy_ma": OnPolicyMARunner}
 

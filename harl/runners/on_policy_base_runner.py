@@ -23,8 +23,8 @@ from harl.models.mlp import VNet
 from harl.registry import ALGORITHMS
 from harl.runners.checks import check_finite
 from harl.runners.evaluation import ActionClipper
-from harl.runners.running_means import RunningMeans
 from harl.runners.runner import Runner
+from harl.runners.running_means import RunningMeans
 
 
 class Collected(NamedTuple):
@@ -268,8 +268,8 @@ class OnPolicyBaseRunner(Runner):
         """With `train.use_linear_lr_decay`, lr · (1 − k / K) in the iteration that k of K iterations come before."""
         if self.algo_args.train.use_linear_lr_decay:
             fraction = max(0.0, 1.0 - self.iteration / self.iterations)
-            for learner in (*self.actors, self.critic):
-                learner.optimizer.set_lr_fraction(fraction)
+            for optimizer in (*(actor.optimizer for actor in self.actors), self.critic.optimizer):
+                optimizer.set_lr_fraction(fraction)
 
     def log(self, actor_infos: Mapping[str, Mapping[str, float]], critic_info: Mapping[str, float]) -> None:
         """Take the numbers of an update in, and write the means since the last line when it is time."""

@@ -18,7 +18,7 @@ class OnPolicyMARunner(OnPolicyBaseRunner):
         data = [buffer.actor_data(i, advantages) for i in range(len(agents))]
         if shared:
             info = self.actors[0].train(ActorData.concatenate(data))
-            infos = {agent: info for agent in agents}
+            infos = dict.fromkeys(agents, info)
         else:
             infos = {agent: actor.train(rows) for agent, actor, rows in zip(agents, self.actors, data, strict=True)}
         return infos, self.critic.train(buffer.critic_data())

@@ -78,7 +78,8 @@ class Policy:
         actions = self._actions(
             array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic
         )
-        return actions[0] if single else actions
+        result: FloatArray = actions[0] if single else actions
+        return result
 
     def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:
         device = self.team.device
@@ -102,7 +103,7 @@ class Policy:
             array[0, i, : own.size] = own
             if mask_array is not None and agent in masks:
                 mask_array[0, i, : layout.action_numbers[i]] = np.asarray(masks[agent], np.float32).ravel()
-        actions = self._actions(array, mask_array, deterministic)[0]
+        actions: FloatArray = self._actions(array, mask_array, deterministic)[0]
         return {agent: _native(actions[layout.agents.index(agent)], self._space(agent)) for agent in obs}
 
     def _space(self, agent: str) -> spaces.Space[Any]:

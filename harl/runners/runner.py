@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -23,7 +23,8 @@ from harl.experiment.checkpoint import CheckpointStore, CheckpointWarning
 from harl.experiment.interrupts import GracefulStop
 from harl.experiment.logger import RunLogger
 from harl.experiment.metrics_csv import dump_metrics_to_csv
-from harl.experiment.run_folder import RunFolder
+from harl.experiment.progress import ProgressMode
+from harl.experiment.run_folder import RunFolder, Status
 from harl.experiment.seeding import (
     Purpose,
     SeedStreams,
@@ -111,8 +112,9 @@ class Runner(ABC):
         if args.resume is not None:
             self.folder = RunFolder.open(args.resume)
         else:
-            names = [portable_name(text) for text in (self.envs.name, self.envs.scenario, algo, args.exp_name)]
-            self.folder = RunFolder.create(args.output_dir, *names, seed=self.seeds.seed)
+            env, scenario = portable_name(self.envs.name), portable_name(self.envs.scenario)
+            name = portable_name(args.exp_name)
+            self.folder = RunFolder.create(args.output_dir, env, scenario, algo, name, self.seeds.seed)
         self._cleanup.enter_context(self.folder.lock())
         self.store = CheckpointStore(self.folder.checkpoints, keep_last=args.checkpoint.keep_last)
         if args.resume is None:
@@ -133,7 +135,7 @@ class Runner(ABC):
         self.logger = RunLogger(
             self.folder,
             total_steps=self.algo_args.train.num_env_steps,
-            progress=self.args.logger.progress,
+            progress=cast(ProgressMode, self.args.logger.progress),
             tensorboard=self.args.logger.tensorboard,
             resume_step=self.env_steps if self.args.resume is not None else None,
         )
@@ -205,7 +207,7 @@ class Runner(ABC):
                         "best_return": self.best_return if math.isfinite(self.best_return) else None,
                     }
                 )
-                self._end("completed", "")
+                self._end("completed")
         except (Exception, KeyboardInterrupt) as error:
             self._end("failed", f"{type(error).__name__}: {error}")
             raise
@@ -213,7 +215,7 @@ class Runner(ABC):
             self.close()
         return self.last_return
 
-    def _end(self, status: str, reason: str) -> None:
+    def _end(self, status: Status, reason: str = "") -> None:
         if status != "completed":
             self.folder.write_status(status, reason)
         self.logger.close(status)
@@ -400,7 +402,7 @@ class Runner(ABC):
     def close(self) -> None:
         """Close environments, logs and the lock on the run folder; may be called twice."""
         if hasattr(self, "logger"):
-            self.logger.close("closed")
+            self.logger.close("interrupted")
         self._cleanup.close()
 
 

@@ -16,8 +16,8 @@ class PPO(OnPolicyActor):
 
     Maximises the mean of M · min(ρ Â, clip(ρ, 1 − ε, 1 + ε) Â) + c_H H over the rows in which the agent acted, where
     ρ = π(a | o) / π_old(a | o). With M the product of the ratios of the agents updated before (Kuba et al. 2022, HAPPO,
-    eq. 11) this is HAPPO; with M = 1 it is MAPPO (Yu et al. 2022). Only ρ is clipped, M never is; M > 0, so it may stand
-    outside the minimum.
+    eq. 11) this is HAPPO; with M = 1 it is MAPPO (Yu et al. 2022). Only ρ is clipped, M never is; M > 0, so it may
+    stand outside the minimum.
     """
 
     config: PPOConfig
@@ -53,7 +53,7 @@ class PPO(OnPolicyActor):
                 surrogate = rows.factor * surrogate
             policy_loss = -(surrogate * weight).sum() / total
             piece_entropy = (distribution.entropy() * weight).sum() / total
-            (policy_loss - self.config.entropy_coef * piece_entropy).backward()
+            torch.autograd.backward(policy_loss - self.config.entropy_coef * piece_entropy)
             loss, entropy = loss + policy_loss.detach(), entropy + piece_entropy.detach()
             ratio_sum = ratio_sum + ratio.detach().sum()
         norm = self.optimizer.step()

@@ -82,7 +82,7 @@ class VCritic:
             if batch.weights is not None:
                 losses = losses * batch.weights[piece]
             piece_loss = losses.sum() / count
-            (piece_loss * self.config.value_loss_coef).backward()
+            torch.autograd.backward(piece_loss * self.config.value_loss_coef)
             loss = loss + piece_loss.detach()
         metrics.add(value_loss=loss, critic_grad_norm=self.optimizer.step())
 
