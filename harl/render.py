@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harl.config import ConfigError, compose, to_render_config
+from harl.config import compose, to_render_config
 from harl.runners.command import EXPECTED_ERRORS, fail
 from harl.runners.playback import Playback
 
@@ -20,10 +20,8 @@ def main() -> None:
         print(f"episodes: {playback.write_table(episodes)}")
         for path in playback.videos:
             print(f"video: {path}")
-    except ConfigError as error:
-        fail(error, 2)
     except EXPECTED_ERRORS as error:
-        fail(error, 1)
+        fail(error)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from harl.config import ConfigError, config_dir, to_config
+from harl.config import config_dir, to_config
 from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail
 from harl.runners.job import configure, run_or_continue, runner_for
 
@@ -21,7 +21,10 @@ _outcomes: list[Outcome] = []
 def _job(composed: DictConfig) -> float:
     """One run; its result is the mean return of the last evaluation, NaN where there was none."""
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
-        result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+        try:
+            result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+        except EXPECTED_ERRORS as error:
+            fail(error)
         return float("nan") if result is None else result
     outcome = Outcome(" ".join(HydraConfig.get().overrides.task))
     _outcomes.append(outcome)
@@ -45,10 +48,8 @@ def main() -> None:
         _command.check()
         sys.argv[1:] = _command.arguments
         _job()
-    except ConfigError as error:
-        fail(error, 2)
     except EXPECTED_ERRORS as error:
-        fail(error, 1)
+        fail(error)
     finally:
         if len(_outcomes) > 1 or any(outcome.failed for outcome in _outcomes):
             Outcome.report(_outcomes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +38,7 @@ class FlatOptimizer:
     @property
     def gradient(self) -> Tensor:
         """The flat gradient (P,)."""
-        gradient: Tensor | None = self.vector.grad
-        assert gradient is not None
-        return gradient
+        return cast(Tensor, self.vector.grad)
 
     def zero_grad(self) -> None:
         """Set the gradient to zero without giving its memory up: the networks' gradients are views of it."""
@@ -48,7 +47,7 @@ class FlatOptimizer:
     @torch.no_grad()
     def step(self) -> Tensor:
         """Clip the gradient, take one step, return the norm before clipping, ()."""
-        norm = torch.linalg.vector_norm(self.gradient)
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.max_grad_norm is not None:
             self.gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.adam.step()

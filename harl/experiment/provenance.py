@@ -27,10 +27,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def describe_start(command: Sequence[str] | None = None) -> dict[str, Any]:
-    """Facts about this process as plain JSON data; `command` is `sys.argv` unless given."""
+    """Facts about this process as plain JSON data; `command` is what started this process unless given."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": command_line(sys.argv if command is None else command),
+        "command": command_line(sys.orig_argv if command is None else command),
         "working_folder": os.getcwd(),
         "pid": os.getpid(),
         "versions": versions(),

@@ -40,8 +40,8 @@ def available_encoder() -> Encoder:
 class VideoWriter:
     """Writes one video. The file appears, whole, under `path` when the block ends.
 
-    `path` gets the suffix of the encoder that is available. Memory holds one frame and the encoder's own, however
-    long the video. When the block raises, the frames that came before are kept.
+    `path` gets the suffix of the encoder, in place of `.mp4` or `.gif`. Memory holds one frame and the encoder's own,
+    however long the video. When the block raises, the frames that came before are kept.
     """
 
     path: Path
@@ -54,7 +54,9 @@ class VideoWriter:
             raise VideoError(f"a video of {fps} frames per second; allowed: more than 0")
         self._encoder = encoder or available_encoder()
         self._fps = Fraction(fps).limit_denominator(1000)
-        self.path = Path(path).absolute().with_suffix(f".{self._encoder}")
+        whole = Path(path).absolute()
+        stem = whole.stem if whole.suffix in (".mp4", ".gif") else whole.name
+        self.path = whole.with_name(f"{stem}.{self._encoder}")
         self.frames = 0
         self._temporary = self.path.with_name(f".{self.path.name}.tmp")
         self._shape: tuple[int, ...] = ()

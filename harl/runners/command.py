@@ -20,10 +20,10 @@ EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, StorageError)
 """Errors whose text says what is wrong and what to do; a traceback would add nothing."""
 
 
-def fail(error: BaseException, code: int) -> NoReturn:
-    """End the process with the error's text and no traceback."""
+def fail(error: BaseException) -> NoReturn:
+    """End the process with the error's text and no traceback: exit code 2 for a wrong configuration, else 1."""
     print(f"error: {error}", file=sys.stderr)
-    sys.exit(code)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
 @dataclass

@@ -114,7 +114,8 @@ def _vector(observation: Any, space: spaces.Space[Any]) -> FloatArray:
     if isinstance(observation, Mapping):
         observation = observation["observation"]
     if isinstance(space, spaces.Discrete):
-        return np.eye(int(space.n), dtype=np.float32)[int(observation) - int(space.start)]
+        one_hot: FloatArray = np.eye(int(space.n), dtype=np.float32)[int(observation) - int(space.start)]
+        return one_hot
     return np.asarray(observation, np.float32).ravel()
 
 

@@ -84,6 +84,11 @@ def test_speed(tmp_path: Path, fps: float) -> None:
     assert abs(milliseconds - 30_000 / fps) <= 10
 
 
+@pytest.mark.parametrize(("given", "name"), [("a.mp4", "a.gif"), ("a.gif", "a.gif"), ("step-1.5_a", "step-1.5_a.gif")])
+def test_names_keep_their_dots(tmp_path: Path, given: str, name: str) -> None:
+    assert VideoWriter(tmp_path / given, 10, "gif").path == tmp_path / name
+
+
 def test_odd_sizes(tmp_path: Path) -> None:
     for encoder, shape in {"mp4": (52, 70, 3), "gif": (51, 69, 3)}.items():
         with VideoWriter(tmp_path / "odd", 5, encoder) as video:  # type: ignore[arg-type]
