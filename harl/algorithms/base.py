@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-CACHE_ROWS = 2048
+CACHE_ROWS = 1024
 """Rows that go through a network at once. The gradient of a minibatch is the sum over such pieces: what it comes to is
-the same, and the activations of 2,048 rows stay in a core's cache where those of a whole rollout do not."""
+the same, and the activations of a thousand rows stay in a core's cache where those of a whole rollout do not."""
 
 
 class NonFiniteError(RuntimeError):
@@ -100,6 +100,7 @@ def minibatches(rows: int, count: int, generator: torch.Generator, device: torch
 
 
 def pieces(rows: int) -> Iterator[slice]:
-    """Consecutive slices of at most `CACHE_ROWS` rows."""
-    for start in range(0, rows, CACHE_ROWS):
-        yield slice(start, min(start + CACHE_ROWS, rows))
+    """Consecutive slices of at most `CACHE_ROWS` rows, of nearly equal size."""
+    count = -(-rows // CACHE_ROWS)
+    for i in range(count):
+        yield slice(i * rows // count, (i + 1) * rows // count)

@@ -17,7 +17,7 @@ import torch
 
 from harl.algorithms.base import NonFiniteError
 from harl.algorithms.team import Team
-from harl.config import AlgoArgs, Config, ConfigError, EnvArgs, RunArgs, portable_name, save_yaml
+from harl.config import AlgoArgs, Config, ConfigError, EnvArgs, RunArgs, save_yaml
 from harl.envs.api import VectorEnv
 from harl.experiment.checkpoint import CheckpointStore, CheckpointWarning
 from harl.experiment.interrupts import GracefulStop
@@ -112,9 +112,8 @@ class Runner(ABC):
         if args.resume is not None:
             self.folder = RunFolder.open(args.resume)
         else:
-            env, scenario = portable_name(self.envs.name), portable_name(self.envs.scenario)
-            name = portable_name(args.exp_name)
-            self.folder = RunFolder.create(args.output_dir, env, scenario, algo, name, self.seeds.seed)
+            env, scenario = self.envs.name, self.envs.scenario
+            self.folder = RunFolder.create(args.output_dir, env, scenario, algo, args.exp_name, self.seeds.seed)
         self._cleanup.enter_context(self.folder.lock())
         self.store = CheckpointStore(self.folder.checkpoints, keep_last=args.checkpoint.keep_last)
         if args.resume is None:
