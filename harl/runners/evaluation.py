@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from harl.algorithms.team import Team
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
+from harl.experiment.seeding import global_rng_state, set_global_rng_state
 
 
 @dataclass(slots=True)
@@ -65,6 +67,16 @@ class ActionClipper:
         """(N, A, action_dim) samples, clipped to each agent's own bounds where it has any."""
         array: FloatArray = actions.cpu().numpy()
         return np.clip(array, self.low, self.high) if self.bounded else array
+
+
+@contextlib.contextmanager
+def global_generators_kept() -> Iterator[None]:
+    """Whatever the block draws from the global generators, they stand afterwards where they stood before."""
+    before = global_rng_state()
+    try:
+        yield
+    finally:
+        set_global_rng_state(before)
 
 
 def play(

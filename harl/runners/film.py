@@ -35,12 +35,13 @@ class Film:
 
     def picture(self, episode: int) -> None:
         """Take a picture for this episode; the first one of another episode starts a new file."""
+        frame = self.envs.render(0)
         if episode != self._episode:
             self._finish()
             self._episode = episode
             self._writer = VideoWriter(self.folder / f"{self.stem}_episode-{episode}", self.fps)
         assert self._writer is not None
-        self._writer.add(self.envs.render(0))
+        self._writer.add(frame)
 
     def _finish(self) -> None:
         if self._writer is not None:

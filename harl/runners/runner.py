@@ -36,7 +36,7 @@ from harl.experiment.seeding import (
 from harl.registry import make_envs, unsupported
 from harl.runners.device import Threads, choose_device
 from harl.runners.due import Due
-from harl.runners.evaluation import Episode, play
+from harl.runners.evaluation import Episode, global_generators_kept, play
 from harl.runners.film import Film
 from harl.runners.policy import find_checkpoint
 
@@ -269,6 +269,7 @@ class Runner(ABC):
 
     # Evaluation and rendering.
 
+    @global_generators_kept()  # environments may draw from them as soon as they are made
     @torch.no_grad()
     def eval(self) -> list[Episode] | None:
         """Play `eval.eval_episodes` episodes with the mode of each policy.
@@ -284,7 +285,6 @@ class Runner(ABC):
         count = min(config.n_eval_rollout_threads, config.eval_episodes)
         if self._eval_envs is None:
             self._eval_envs = self._cleanup.enter_context(contextlib.closing(make_envs(self.env_args, count)))
-        rng = global_rng_state()
         episodes = play(
             self.team,
             self._eval_envs,
@@ -293,7 +293,6 @@ class Runner(ABC):
             keep_steps=config.dump_metrics,
             stop=lambda: self.stop_requested,
         )
-        set_global_rng_state(rng)
         if episodes is not None and config.dump_metrics:
             self.dump_metrics_to_csv(self._step_metrics(episodes), len(episodes))
         return episodes
@@ -322,6 +321,7 @@ class Runner(ABC):
         """
         return dump_metrics_to_csv(metrics, eval_episode, self.folder.path / "evaluation_data", self.env_steps)
 
+    @global_generators_kept()
     @torch.no_grad()
     def render(self, episodes: int = 1, fps: int = 10) -> list[Path]:
         """Film episodes of the current policies, acting by their modes; returns the paths of the videos."""
@@ -368,9 +368,10 @@ class Runner(ABC):
         for name, due in self.due.items():
             due.set_state(counters["due"][name])
         self.best_return, self.last_return = counters["best_return"], counters["last_return"]
-        set_global_rng_state(state["rng"]["global"])
         self.sampling.set_state(state["rng"]["sampling"])
         self.load_progress(state["progress"])
+        # Last, since environments may draw from them while their state is brought back.
+        set_global_rng_state(state["rng"]["global"])
 
     def _layout_state(self) -> dict[str, Any]:
         return {

@@ -47,9 +47,12 @@ def test_NUM_05_parameters_stay_finite_where_minibatches_do_not_divide_the_rows(
         assert all_finite(runner)
 
 
-def test_pieces_cover_the_rows_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [1, 4, 5, 10, 16])
+def test_pieces_cover_the_rows_in_order_and_fit_the_cache(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "CACHE_ROWS", 4)
-    assert [list(range(10))[piece] for piece in pieces(10)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    cut = [list(range(rows))[piece] for piece in pieces(rows)]
+    assert [row for piece in cut for row in piece] == list(range(rows))
+    assert all(0 < len(piece) <= 4 for piece in cut)
 
 
 def one_step(algo: str, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> OnPolicyBaseRunner:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import functools
 import json
 import os
 import signal
@@ -16,9 +18,11 @@ import pytest
 import torch
 
 import harl
+from harl.config import Config
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder, find_runs
 from harl.runners import OnPolicyBaseRunner, RunInterrupted
+from harl.runners.job import configure, runner_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,9 +59,16 @@ def world(name: str, **kwargs: Any) -> list[str]:
 
 def make(folder: Path, *overrides: str) -> OnPolicyBaseRunner:
     """A runner of a tiny run below `folder`."""
-    runner = harl.make_runner(last_of_each([*TINY, f"output_dir={folder}", *overrides]))
+    config = _configured(tuple(last_of_each([*TINY, *overrides])))
+    runner = runner_for(dataclasses.replace(config, run=dataclasses.replace(config.run, output_dir=str(folder))))
     assert isinstance(runner, OnPolicyBaseRunner)
     return runner
+
+
+@functools.lru_cache
+def _configured(overrides: tuple[str, ...]) -> Config:
+    """Composing takes longer than a tiny run, so each configuration is composed once."""
+    return configure(overrides)
 
 
 def run(folder: Path, *overrides: str) -> OnPolicyBaseRunner:

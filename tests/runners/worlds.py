@@ -13,8 +13,8 @@ from tests.envs.fixtures import ConstReward, Dicts, FixtureEnv, Identity
 class GlobalDice(FixtureEnv):
     """Draws what it shows from NumPy's global generator, as old environments do; it can save its state."""
 
-    def __init__(self, T: int = 7, agents: int = 2) -> None:
-        super().__init__(agents, T)
+    def __init__(self, T: int = 7, agents: int = 2, render_mode: str | None = None) -> None:
+        super().__init__(agents, T, render_mode)
         self.set_spaces(spaces.Box(0.0, 1.0, (2,), np.float32), spaces.Discrete(3))
 
     def begin(self) -> None:

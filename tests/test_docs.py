@@ -1,0 +1,63 @@
+"""What the documents show is run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of ours as a user types it, with this checkout importable."""
+    import os
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """A folder with the environment that docs/environments.md shows."""
+    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n# my_package/tag.py\n(.*?)```", text, re.DOTALL)
+    assert code is not None
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    (tmp_path / "my_package" / "tag.py").write_text(code[1], encoding="utf-8")
+    return tmp_path
+
+
+def test_ENV_13_example_environment_passes_the_check(example: Path) -> None:
+    done = run("-m", "harl.envs.check", "my_package.tag:Meet", "size=7", cwd=example)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_ENV_13_example_environment_is_learned(example: Path) -> None:
+    command = ["env=pettingzoo", "env.entry_point=my_package.tag:Meet", "env.reward=shared_mean", "env.kwargs.size=7"]
+    fast = ["train.num_env_steps=40000", "algo.lr=2e-3", "algo.critic_lr=2e-3", "model.hidden_sizes=[32]"]
+    done = run("-m", "harl.train", *command, *fast, cwd=example)
+    assert done.returncode == 0, done.stdout + done.stderr
+    returns = [float(value) for value in re.findall(r"evaluation at [\d,]+ steps: return (-?[\d.]+)", done.stdout)]
+    assert returns[-1] > 1.8, returns  # both meet, 1 each
+
+
+def test_every_command_of_the_documents_names_keys_that_exist() -> None:
+    """`python -m harl.train …` lines in the documents compose, as far as they need no folder or package of a user."""
+    from harl.config import check_overrides
+
+    checked = 0
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"python -m harl\.train ([^\n`#]*)", text):
+            words = [word for word in line.split() if "=" in word]
+            if any(word.startswith(("resume=", "init_from=")) for word in words):
+                continue
+            assert check_overrides(words, multirun="-m " in line) == [], (document.name, line)
+            checked += 1
+    assert checked > 3
