@@ -49,7 +49,7 @@ def test_ENV_13_example_environment_is_learned(example: Path) -> None:
 
 def test_every_command_of_the_documents_names_keys_that_exist() -> None:
     """`python -m harl.train …` lines in the documents compose, as far as they need no folder or package of a user."""
-    from harl.config import check_overrides
+    from harl.config import check_overrides, normalise_overrides
 
     checked = 0
     for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
@@ -58,6 +58,7 @@ def test_every_command_of_the_documents_names_keys_that_exist() -> None:
             words = [word for word in line.split() if "=" in word]
             if any(word.startswith(("resume=", "init_from=")) for word in words):
                 continue
-            assert check_overrides(words, multirun="-m " in line) == [], (document.name, line)
+            errors = check_overrides(normalise_overrides(words), multirun="-m " in line)
+            assert errors == [], (document.name, line)
             checked += 1
     assert checked > 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,3 +153,22 @@ def _note_steps(
                 **metrics,
             }
         )
+
+
+def step_metrics(episodes: Sequence[Episode], layout: Layout) -> dict[str, list[dict[str, Any]]]:
+    """What each step was like for each agent: env, episode, step, reward, action columns, the environment's numbers.
+
+    Args:
+        episodes: as `play` gives them with `keep_steps`.
+        layout: whose agents they are.
+    """
+    metrics: dict[str, list[dict[str, Any]]] = {agent: [] for agent in layout.agents}
+    for episode in episodes:
+        for step in episode.steps:
+            shared = {name: value for name, value in step.items() if name not in ("rewards", "actions")}
+            for i, agent in enumerate(layout.agents):
+                own = {"env": episode.env, "episode": episode.index, "reward": step["rewards"][i]}
+                columns = step["actions"][i][: layout.action_dims[i]]
+                own.update({f"action_{k}": value for k, value in enumerate(columns)})
+                metrics[agent].append({**own, **shared})
+    return metrics

@@ -113,6 +113,11 @@ class OnPolicyBaseRunner(Runner):
             f"{layout.share_obs_shape}, episodes of {self.envs.episode_limit or 'unknown'} steps, "
             f"reward {self.env_args.reward}"
         )
+        if self.finished:
+            self.logger.message(
+                f"the budget is used up already: {self.env_steps:,} environment steps were taken; "
+                f"train.num_env_steps={2 * train.num_env_steps} would double it"
+            )
         total = self.iterations * self.iteration_steps
         self.logger.message(
             f"{self.iterations} iterations of {train.episode_length} steps x {train.n_rollout_threads} environments "

@@ -36,8 +36,9 @@ from harl.experiment.seeding import (
 from harl.registry import make_envs, unsupported
 from harl.runners.device import Threads, choose_device
 from harl.runners.due import Due
-from harl.runners.evaluation import Episode, global_generators_kept, play
+from harl.runners.evaluation import Episode, global_generators_kept, play, step_metrics
 from harl.runners.film import Film
+from harl.runners.identity import describe_team, refuse_other_team
 from harl.runners.policy import find_checkpoint
 
 
@@ -101,8 +102,11 @@ class Runner(ABC):
         }
         self.best_return = -math.inf
         self.last_return: float | None = None
+        self.team_description = describe_team(self.layout, self.algo_args)
+        if args.init_from is not None and args.resume is None:
+            self._start_from(args.init_from)
         self._open_folder()
-        self._restore_as_asked()
+        self._open_logs()
 
     def _generator(self, purpose: Purpose, device: torch.device | str = "cpu") -> torch.Generator:
         return torch.Generator(device).manual_seed(self.seeds.integer(purpose))
@@ -116,19 +120,21 @@ class Runner(ABC):
             self.folder = RunFolder.create(args.output_dir, env, scenario, algo, args.exp_name, self.seeds.seed)
         self._cleanup.enter_context(self.folder.lock())
         self.store = CheckpointStore(self.folder.checkpoints, keep_last=args.checkpoint.keep_last)
-        if args.resume is None:
-            save_yaml(self.folder.config, Config(run=args, algo=self.algo_args, env=self.env_args))
-
-    def _restore_as_asked(self) -> None:
-        """Continue this run, or take over the weights of another, and open the logs where that leaves us."""
-        if self.args.resume is not None:
+        if args.resume is not None:
             self.restore()
-        elif self.args.init_from is not None:
-            source, which = find_checkpoint(self.args.init_from)
-            _, state = CheckpointStore(source.checkpoints, keep_last=1).load(which, keys=("layout", "learners"))
-            self.check_layout(state["layout"], str(source.path))
-            self.load_weights(state["learners"])
-            self.notices.append(f"started from the weights of {source.path}, checkpoint {which}")
+        stored = dataclasses.replace(args, resume=None)
+        save_yaml(self.folder.config, Config(run=stored, algo=self.algo_args, env=self.env_args))
+
+    def _start_from(self, path: str) -> None:
+        """Take over the weights of another run, before anything of this one is written."""
+        source, which = find_checkpoint(path)
+        _, state = CheckpointStore(source.checkpoints, keep_last=1).load(which, keys=("team", "learners"))
+        refuse_other_team(state["team"], self.team_description, str(source.path))
+        self.load_weights(state["learners"])
+        self.notices.append(f"started from the weights of {source.path}, checkpoint {which}")
+
+    def _open_logs(self) -> None:
+        """Say that the run goes on from here, and cut the logs to that."""
         self.folder.write_meta({"seed": self.args.seed, "env_steps_at_start": self.env_steps})
         self.folder.write_status("running")
         self.logger = RunLogger(
@@ -294,20 +300,8 @@ class Runner(ABC):
             stop=lambda: self.stop_requested,
         )
         if episodes is not None and config.dump_metrics:
-            self.dump_metrics_to_csv(self._step_metrics(episodes), len(episodes))
+            self.dump_metrics_to_csv(step_metrics(episodes, self.layout), len(episodes))
         return episodes
-
-    def _step_metrics(self, episodes: Sequence[Episode]) -> dict[str, list[dict[str, Any]]]:
-        metrics: dict[str, list[dict[str, Any]]] = {agent: [] for agent in self.layout.agents}
-        for episode in episodes:
-            for step in episode.steps:
-                shared = {name: value for name, value in step.items() if name not in ("rewards", "actions")}
-                for i, agent in enumerate(self.layout.agents):
-                    own = {"env": episode.env, "episode": episode.index, "reward": step["rewards"][i]}
-                    columns = step["actions"][i][: self.layout.action_dims[i]]
-                    own.update({f"action_{k}": value for k, value in enumerate(columns)})
-                    metrics[agent].append({**own, **shared})
-        return metrics
 
     def dump_metrics_to_csv(self, metrics: Mapping[str, Sequence[Mapping[str, Any]]], eval_episode: int) -> Path:
         """Write what each step of an evaluation was like, for each agent, into a CSV file of its own.
@@ -339,7 +333,7 @@ class Runner(ABC):
     def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the run depends on."""
         state = {
-            "layout": self._layout_state(),
+            "team": self.team_description,
             "learners": self.learner_state(),
             "progress": self.progress_state(),
             "counters": {
@@ -361,7 +355,7 @@ class Runner(ABC):
             saved_at, state = self.store.load("latest")
         self.notices += [str(warning.message) for warning in caught]
         self.store.discard_after(saved_at)
-        self.check_layout(state["layout"], str(self.folder.path))
+        refuse_other_team(state["team"], self.team_description, str(self.folder.path))
         self.load_learners(state["learners"])
         counters = state["counters"]
         self.env_steps = counters["env_steps"]
@@ -372,32 +366,6 @@ class Runner(ABC):
         self.load_progress(state["progress"])
         # Last, since environments may draw from them while their state is brought back.
         set_global_rng_state(state["rng"]["global"])
-
-    def _layout_state(self) -> dict[str, Any]:
-        return {
-            "algo": self.algo_args.algo.name,
-            "agents": list(self.layout.agents),
-            "observation_spaces": [str(space) for space in self.layout.observation_spaces],
-            "action_spaces": [str(space) for space in self.layout.action_spaces],
-            "share_obs_shape": list(self.layout.share_obs_shape),
-            "hidden_sizes": list(self.algo_args.model.hidden_sizes),
-            "share_param": self.algo_args.algo.share_param,
-        }
-
-    def check_layout(self, saved: Mapping[str, Any], where: str) -> None:
-        """Refuse weights of a team that is not like ours.
-
-        Raises:
-            ConfigError: what differs, all of it.
-        """
-        own = self._layout_state()
-        differences = [
-            f"{name}: the checkpoint has {saved.get(name)}, this run has {own[name]}"
-            for name in own
-            if name != "algo" and saved.get(name) != own[name]
-        ]
-        if differences:
-            raise ConfigError([f"the weights in {where} do not fit this run: {text}" for text in differences])
 
     def close(self) -> None:
         """Close environments, logs and the lock on the run folder; may be called twice."""

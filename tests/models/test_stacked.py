@@ -16,9 +16,9 @@ from tests.algorithms.rollouts import SPACES
 AGENTS, ROWS, WIDTH = 3, 11, 6
 
 
-def policies(kind: str, hidden: tuple[int, ...] = (16,), activation: str = "relu", norm: bool = True) -> list[
-    StochasticPolicy
-]:
+def policies(
+    kind: str, hidden: tuple[int, ...] = (16,), activation: str = "relu", norm: bool = True
+) -> list[StochasticPolicy]:
     """Policies that have been away from their initial weights, so that LayerNorm's affine part matters."""
     torch.manual_seed(0)
     spec = MLPSpec(hidden, activation, norm, "orthogonal_")

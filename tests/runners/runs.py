@@ -59,8 +59,11 @@ def world(name: str, **kwargs: Any) -> list[str]:
 
 def make(folder: Path, *overrides: str) -> OnPolicyBaseRunner:
     """A runner of a tiny run below `folder`."""
-    config = _configured(tuple(last_of_each([*TINY, *overrides])))
-    runner = runner_for(dataclasses.replace(config, run=dataclasses.replace(config.run, output_dir=str(folder))))
+    given = last_of_each([*TINY, *overrides])
+    seeds = [int(override.removeprefix("seed=")) for override in given if override.startswith("seed=")]
+    config = _configured(tuple(override for override in given if not override.startswith("seed=")))
+    changed = {"output_dir": str(folder), **{"seed": seed for seed in seeds}}
+    runner = runner_for(dataclasses.replace(config, run=dataclasses.replace(config.run, **changed)))
     assert isinstance(runner, OnPolicyBaseRunner)
     return runner
 
@@ -147,7 +150,7 @@ def scalars(run_folder: RunFolder) -> dict[str, list[tuple[int, float]]]:
 def checkpoint(run_folder: RunFolder, which: Any = "latest") -> dict[str, Any]:
     """Everything in a checkpoint: place in the state → value; floats as they are, tensors and arrays as lists."""
     _, state = CheckpointStore(run_folder.checkpoints, keep_last=1).load(which)
-    return dict(_leaves(state, ""))
+    return dict(leaves(state))
 
 
 def parts_of(state: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -155,13 +158,14 @@ def parts_of(state: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {place: value for place, value in state.items() if place.startswith(tuple(f"/{name}" for name in names))}
 
 
-def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value in nested containers with its place, as `/learners/critic/network/v_out.weight`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{place}/{key}")
+            yield from leaves(item, f"{place}/{key}")
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from _leaves(item, f"{place}/{i}")
+            yield from leaves(item, f"{place}/{i}")
     else:
         yield place, value.tolist() if hasattr(value, "tolist") else value
 

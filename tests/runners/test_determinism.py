@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.runners.runs import QUICK, assert_same_run, checkpoint, evaluations, parts_of, run, weights, world
+import harl
+from harl.config import load_yaml
+from harl.runners import OnPolicyBaseRunner
+from tests.runners.runs import QUICK, TINY, assert_same_run, checkpoint, evaluations, make, parts_of, run, weights, world
 
 SPREAD = ["env=mpe"]
 CONTINUOUS = ["env=mpe", "env.continuous_actions=true"]
@@ -58,8 +61,6 @@ def test_evaluation_does_not_change_training(tmp_path: Path, algo: list[str], en
 
 
 def test_rendering_in_mid_run_does_not_change_training(tmp_path: Path) -> None:
-    from tests.runners.runs import make
-
     plain = run(tmp_path, *HAPPO, *world("GlobalDice"), *QUICK)
     filmed = make(tmp_path, *HAPPO, *world("GlobalDice"), *QUICK)
     train = filmed.train
@@ -84,11 +85,16 @@ def test_what_came_before_in_the_process_does_not_matter(tmp_path: Path) -> None
 
 
 def test_sed_08_a_drawn_seed_is_recorded_and_repeats_the_run(tmp_path: Path) -> None:
-    from harl.config import load_yaml
-
-    drawn = run(tmp_path, "seed=null")
+    drawn = run_drawn(tmp_path)
     seed = load_yaml(drawn.folder.config).run.seed
     assert seed is not None
     assert drawn.folder.path.name.startswith(f"seed-{seed}_")
     assert_same_run(drawn.folder, run(tmp_path, f"seed={seed}").folder)
-    assert load_yaml(run(tmp_path, "seed=null").folder.config).run.seed != seed
+    assert load_yaml(run_drawn(tmp_path).folder.config).run.seed != seed
+
+
+def run_drawn(folder: Path) -> OnPolicyBaseRunner:
+    runner = harl.make_runner([*TINY, "seed=null", f"output_dir={folder}"])
+    runner.run()
+    assert isinstance(runner, OnPolicyBaseRunner)
+    return runner
