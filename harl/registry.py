@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from gymnasium import spaces
 
+from harl.algorithms.actors.a2c import A2C
 from harl.algorithms.actors.on_policy import OnPolicyActor
 from harl.algorithms.actors.ppo import PPO
+from harl.algorithms.actors.trpo import TRPO
 from harl.algorithms.critics.v_critic import VCritic
 from harl.config import Config, EnvArgs, MPEConfig, PettingZooConfig
 from harl.envs.api import Layout, VectorEnv
@@ -36,6 +38,8 @@ class Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "happo": Algorithm("on_policy_ha", PPO, VCritic),
     "mappo": Algorithm("on_policy_ma", PPO, VCritic, share_param=True),
+    "haa2c": Algorithm("on_policy_ha", A2C, VCritic),
+    "hatrpo": Algorithm("on_policy_ha", TRPO, VCritic),
 }
 
 

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from harl.config.algo_schema import (
     ALGO_SCHEMAS,
+    A2CConfig,
     AlgoArgs,
     AlgoSchema,
     EvalConfig,
+    MinibatchConfig,
     ModelConfig,
     OnPolicyAlgoConfig,
     PPOConfig,
     TrainConfig,
+    TRPOConfig,
 )
 from harl.config.env_schema import ENV_SCHEMAS, EnvArgs, MPEConfig, MPEKwargs, PettingZooConfig
 from harl.config.fields import ConfigError
@@ -60,6 +63,7 @@ __all__ = [
     "ALGO_SCHEMAS",
     "ENV_SCHEMAS",
     "LARGEST_SEED",
+    "A2CConfig",
     "AlgoArgs",
     "AlgoSchema",
     "CheckpointConfig",
@@ -72,6 +76,7 @@ __all__ = [
     "LoggerConfig",
     "MPEConfig",
     "MPEKwargs",
+    "MinibatchConfig",
     "ModelConfig",
     "OnPolicyAlgoConfig",
     "PPOConfig",
@@ -79,6 +84,7 @@ __all__ = [
     "RenderConfig",
     "RenderOptions",
     "RunArgs",
+    "TRPOConfig",
     "TrainConfig",
     "build_config",
     "check_overrides",

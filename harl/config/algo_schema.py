@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from harl.config.fields import COUNT, FRACTION, POSITIVE, STEPS, limits
 
@@ -71,8 +72,6 @@ class OnPolicyAlgoConfig:
 
     name: str
     """Which algorithm it is."""
-    lr: float = field(metadata=FRACTION)
-    """Learning rate of the actors."""
     critic_lr: float = field(metadata=FRACTION)
     """Learning rate of the critic."""
     opti_eps: float = field(metadata=limits(above=0, at_most=1))
@@ -84,7 +83,7 @@ class OnPolicyAlgoConfig:
     use_clipped_value_loss: bool
     """Clip the value's change in the loss."""
     clip_param: float = field(metadata=limits(above=0, at_most=1))
-    """Largest change of the ratio and of the clipped value."""
+    """Largest change of the clipped value; with PPO of the ratio, too."""
     critic_num_mini_batch: int = field(metadata=COUNT)
     """Slices of the rollout in each pass of the critic."""
     value_loss_coef: float = field(metadata=POSITIVE)
@@ -120,15 +119,52 @@ class OnPolicyAlgoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyAlgoConfig):
-    """HAPPO and MAPPO."""
+class MinibatchConfig(OnPolicyAlgoConfig):
+    """Algorithms whose actors take steps of Adam in minibatches."""
 
-    ppo_epoch: int = field(metadata=COUNT)
-    """Passes of each actor over the rollout."""
+    lr: float = field(metadata=FRACTION)
+    """Learning rate of the actors."""
     actor_num_mini_batch: int = field(metadata=COUNT)
     """Slices of the rollout in each pass of an actor."""
     entropy_coef: float = field(metadata=limits(at_least=0, at_most=1000))
     """Factor of the entropy bonus."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(MinibatchConfig):
+    """HAPPO and MAPPO."""
+
+    ppo_epoch: int = field(metadata=COUNT)
+    """Passes of each actor over the rollout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2CConfig(MinibatchConfig):
+    """HAA2C."""
+
+    a2c_epoch: int = field(metadata=COUNT)
+    """Passes of each actor over the rollout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TRPOConfig(OnPolicyAlgoConfig):
+    """HATRPO."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "lr": "the actors of hatrpo have no learning rate, algo.kl_threshold limits their steps",
+        "actor_num_mini_batch": "the actors of hatrpo take one step on the whole rollout",
+        "entropy_coef": "the objective of hatrpo has no entropy bonus",
+    }
+    """Keys of the other on-policy algorithms that would have no effect, and why."""
+
+    kl_threshold: float = field(metadata=POSITIVE)
+    """Largest mean KL divergence of the new policy from the old one."""
+    ls_step: int = field(metadata=COUNT)
+    """The most lengths that the line search tries."""
+    accept_ratio: float = field(metadata=FRACTION)
+    """Least part of the expected gain that a step must bring."""
+    backtrack_coeff: float = field(metadata=limits(above=0, at_most=1))
+    """Factor by which a step that fails is shortened."""
 
 
 class AlgoSchema(NamedTuple):
@@ -142,6 +178,8 @@ class AlgoSchema(NamedTuple):
 ALGO_SCHEMAS: dict[str, AlgoSchema] = {
     "happo": AlgoSchema(TrainConfig, ModelConfig, PPOConfig),
     "mappo": AlgoSchema(TrainConfig, ModelConfig, PPOConfig),
+    "haa2c": AlgoSchema(TrainConfig, ModelConfig, A2CConfig),
+    "hatrpo": AlgoSchema(TrainConfig, ModelConfig, TRPOConfig),
 }
 """By `algo.name`."""
 

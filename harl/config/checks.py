@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harl.config.algo_schema import EvalConfig, OnPolicyAlgoConfig, PPOConfig, TrainConfig
+from harl.config.algo_schema import EvalConfig, MinibatchConfig, OnPolicyAlgoConfig, TrainConfig
 from harl.config.env_schema import EnvArgs, MPEConfig
 from harl.config.run_schema import RunArgs
 
@@ -48,10 +48,10 @@ def _check_run(run: RunArgs) -> Iterator[str]:
 
 
 def _check_algo(algo: OnPolicyAlgoConfig) -> Iterator[str]:
-    if algo.name == "happo" and algo.share_param:
+    if algo.name != "mappo" and algo.share_param:
         yield (
-            "algo.share_param=true does not go with algo=happo: updating agents one after the other has no meaning "
-            "for one network; use algo=mappo"
+            f"algo.share_param=true does not go with algo={algo.name}: updating agents one after the other has no "
+            "meaning for one network; use algo=mappo"
         )
     if algo.name == "mappo" and algo.fixed_order:
         yield (
@@ -63,7 +63,7 @@ def _check_algo(algo: OnPolicyAlgoConfig) -> Iterator[str]:
 def _check_minibatches(train: TrainConfig, algo: OnPolicyAlgoConfig) -> Iterator[str]:
     rows = train.episode_length * train.n_rollout_threads
     slices = {"critic_num_mini_batch": algo.critic_num_mini_batch}
-    if isinstance(algo, PPOConfig):
+    if isinstance(algo, MinibatchConfig):
         slices["actor_num_mini_batch"] = algo.actor_num_mini_batch
     for name, count in slices.items():
         if count > rows:

@@ -220,7 +220,7 @@ def _schema_keys(config_name: str, composed: Mapping[str, Any]) -> tuple[dict[st
     algo, env = composed["algo"]["name"], composed["env"]["name"]
     if algo not in ALGO_SCHEMAS or env not in ENV_SCHEMAS:
         return all_leaves(), {}
-    return config_leaves(algo, env), refusals(ENV_SCHEMAS[env], "env.")
+    return config_leaves(algo, env), refusals(ALGO_SCHEMAS[algo].algo, "algo.") | refusals(ENV_SCHEMAS[env], "env.")
 
 
 def _parts(key: str) -> list[str]:

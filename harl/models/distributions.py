@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -47,6 +47,21 @@ class Distribution(ABC):
     def entropy(self) -> Tensor:
         """Entropy (…, 1) in nats, summed over factors."""
 
+    @abstractmethod
+    def kl(self, other: Any) -> Tensor:
+        """KL(self ‖ other) (…, 1) float64 in nats, exact, summed over factors; both of one kind.
+
+        In float64, since it is the small rest of terms that nearly cancel, and a limit on it decides about a step.
+        """
+
+    @abstractmethod
+    def coordinates(self) -> Tensor:
+        """Numbers (…, c) that determine the distribution, in which its Fisher information is diagonal."""
+
+    @abstractmethod
+    def information(self) -> Tensor:
+        """The diagonal (…, c) of the Fisher information in `coordinates`."""
+
 
 class Categorical(Distribution):
     """One choice out of n from unnormalised logits (…, n)."""
@@ -69,6 +84,18 @@ class Categorical(Distribution):
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum(-1, keepdim=True)
 
+    def kl(self, other: Categorical) -> Tensor:
+        # Normalised again: in float32 the probabilities add up to 1 within 1e-7 only, which is a KL of that size.
+        ours, theirs = (torch.log_softmax(each.log_probs.double(), dim=-1) for each in (self, other))
+        return (ours.exp() * (ours - theirs)).sum(-1, keepdim=True)
+
+    def coordinates(self) -> Tensor:
+        return self.log_probs
+
+    def information(self) -> Tensor:
+        # Σ_a p(a) ∇log p(a) ∇log p(a)ᵀ is diagonal in the log p(a).
+        return self.log_probs.exp()
+
 
 class MultiCategorical(Distribution):
     """Independent choices, one per component of a MultiDiscrete, from concatenated logits (…, sum of nvec)."""
@@ -88,6 +115,17 @@ class MultiCategorical(Distribution):
 
     def entropy(self) -> Tensor:
         return torch.stack([component.entropy() for component in self.components]).sum(0)
+
+    def kl(self, other: MultiCategorical) -> Tensor:
+        return torch.stack(
+            [ours.kl(theirs) for ours, theirs in zip(self.components, other.components, strict=True)]
+        ).sum(0)
+
+    def coordinates(self) -> Tensor:
+        return torch.cat([component.coordinates() for component in self.components], dim=-1)
+
+    def information(self) -> Tensor:
+        return torch.cat([component.information() for component in self.components], dim=-1)
 
 
 class DiagGaussian(Distribution):
@@ -111,6 +149,19 @@ class DiagGaussian(Distribution):
     def entropy(self) -> Tensor:
         per_dimension = 0.5 + _LOG_SQRT_2PI + self.std.log()
         return per_dimension.expand_as(self.mean).sum(-1, keepdim=True)
+
+    def kl(self, other: DiagGaussian) -> Tensor:
+        std, other_std = self.std.double(), other.std.double()
+        variances = (std / other_std).square()
+        shift = ((self.mean.double() - other.mean.double()) / other_std).square()
+        return (0.5 * (variances + shift - 1.0 - variances.log())).sum(-1, keepdim=True)
+
+    def coordinates(self) -> Tensor:
+        return torch.cat([self.mean, self.std.expand_as(self.mean)], dim=-1)
+
+    def information(self) -> Tensor:
+        of_mean = self.std.square().reciprocal().expand_as(self.mean)
+        return torch.cat([of_mean, 2.0 * of_mean], dim=-1)
 
 
 def aggregate_ratio(log_ratio: Tensor, how: str) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from harl.models.forward_mode import LayerNorm
 from harl.models.init import ACTIVATIONS, init_linear
 
 
@@ -32,7 +33,7 @@ class MLPLayers(nn.Module):
         layers: list[nn.Module] = []
         for width in spec.hidden_sizes:
             linear = init_linear(nn.Linear(input_dim, width), spec.initialization, gain)
-            layers += [linear, ACTIVATIONS[spec.activation](), nn.LayerNorm(width)]
+            layers += [linear, ACTIVATIONS[spec.activation](), LayerNorm(width)]
             input_dim = width
         self.fc = nn.Sequential(*layers)
 
@@ -48,7 +49,7 @@ class MLPBase(nn.Module):
         self.spec = spec
         self.input_dim = input_dim
         self.output_dim = spec.hidden_sizes[-1]
-        self.feature_norm = nn.LayerNorm(input_dim) if spec.feature_normalization else None
+        self.feature_norm = LayerNorm(input_dim) if spec.feature_normalization else None
         self.mlp = MLPLayers(input_dim, spec)
 
     def forward(self, x: Tensor) -> Tensor:

