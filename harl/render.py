@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 
 from harl.config import compose, to_render_config
-from harl.runners.command import EXPECTED_ERRORS, fail
-from harl.runners.playback import Playback
 
 
 def main() -> None:
-    """Play the episodes that were asked for and say how they went."""
+    """Play the episodes that were asked for; Ctrl-C ends it without a traceback at any time, also while it starts."""
+    try:
+        _render()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _render() -> None:
+    from harl.runners.command import EXPECTED_ERRORS, fail  # loads torch, which takes a second
+    from harl.runners.playback import Playback
+
     try:
         config = to_render_config(compose(sys.argv[1:], config_name="render"))
         playback = Playback(config.run, config.render)
@@ -22,8 +31,6 @@ def main() -> None:
             print(f"video: {path}")
     except EXPECTED_ERRORS as error:
         fail(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

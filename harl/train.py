@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -10,8 +11,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from harl.config import config_dir, to_config
-from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail
-from harl.runners.job import configure, run_or_continue, runner_for
+
+if TYPE_CHECKING:
+    from harl.runners.command import Command, Outcome
 
 _command: Command
 _outcomes: list[Outcome] = []
@@ -20,6 +22,9 @@ _outcomes: list[Outcome] = []
 @hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")
 def _job(composed: DictConfig) -> float:
     """One run; its result is the mean return of the last evaluation, NaN where there was none."""
+    from harl.runners.command import EXPECTED_ERRORS, Outcome, fail
+    from harl.runners.job import configure, run_or_continue, runner_for
+
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         try:
             result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
@@ -40,7 +45,18 @@ def _job(composed: DictConfig) -> float:
 
 
 def main() -> None:
+    """Train; Ctrl-C ends it without a traceback at any time, also while it starts."""
+    try:
+        _train()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _train() -> None:
     """Check everything that was typed, then hand over to Hydra."""
+    from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail  # loads torch, which takes a second
+
     global _command
     _outcomes.clear()
     try:

@@ -7,13 +7,14 @@ arrays are copied in through numpy views of the same memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harl.envs.api import EnvStep, Layout
+if TYPE_CHECKING:
+    from harl.envs.api import EnvStep, Layout
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class ActorData:
     """(M, 1)"""
     weights: Tensor
     """(M, 1). 0 where the agent was not in the episode or did not decide itself, else 1."""
+    decided: Tensor
+    """(M, 1). 0 where somebody else decided for the agent, else 1."""
     available_actions: Tensor | None
     """(M, number of actions) or None."""
     factor: Tensor | None = None
@@ -43,6 +46,7 @@ class ActorData:
             self.log_probs[index],
             self.advantages[index],
             self.weights[index],
+            self.decided[index],
             None if self.available_actions is None else self.available_actions[index],
             None if self.factor is None else self.factor[index],
         )
@@ -58,6 +62,7 @@ class ActorData:
             torch.cat([part.log_probs for part in parts]),
             torch.cat([part.advantages for part in parts]),
             torch.cat([part.weights for part in parts]),
+            torch.cat([part.decided for part in parts]),
             None if masks[0] is None else torch.cat([mask for mask in masks if mask is not None]),
             None if factors[0] is None else torch.cat([factor for factor in factors if factor is not None]),
         )
@@ -210,6 +215,7 @@ class RolloutBuffer:
             log_probs=self.action_log_probs[:, :, agent, : space.action_dims[agent]].flatten(0, 1),
             advantages=advantages.flatten(0, 1),
             weights=self.weights()[:, :, agent].flatten(0, 1),
+            decided=self.policy_mask[:, :, agent].flatten(0, 1),
             available_actions=(
                 None if masks is None or mask_width == 0 else masks[:-1, :, agent, :mask_width].flatten(0, 1)
             ),

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harl.config.fields import ConfigError
+from harl.config.installed import register
 
 _SEARCH_PATH_KEY = "hydra.searchpath"
 
@@ -70,10 +71,13 @@ class ConfigTree:
         for root in self.roots:
             folder = root / group
             found |= {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
+        if group == "env":
+            found.update(register(sorted(found)))
         return sorted(name for name in found if not name.endswith("_base"))
 
     def compose(self, overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
         """The composed configuration; every failure of Hydra's is a `ConfigError`."""
+        self.choices("env")  # environments of installed packages become known by asking
         overrides = [text for text in overrides if not text.lstrip("+").startswith(f"{_SEARCH_PATH_KEY}=")]
         if self.extra_dirs:
             quoted = ",".join(QuotedString(f"file://{path}", Quote.single).with_quotes() for path in self.extra_dirs)

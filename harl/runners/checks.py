@@ -8,9 +8,11 @@ import numpy as np
 
 from harl.envs.api import EnvError, EnvStep, Layout
 
+LEARNING = "environment steps; nothing has been learned from it"
 
-def check_finite(step: EnvStep, layout: Layout, env_steps: int) -> None:
-    """Raise where an environment returned NaN or infinity.
+
+def check_finite(step: EnvStep, layout: Layout, steps: int, of: str = LEARNING) -> None:
+    """Raise where an environment returned NaN or infinity, `steps` being how many of what `of` says were taken before.
 
     The sums are a quick test: they are finite if everything is. Only where they are not, the place is looked for.
 
@@ -30,5 +32,5 @@ def check_finite(step: EnvStep, layout: Layout, env_steps: int) -> None:
                 env = int(np.flatnonzero(step.ended)[index[0]]) if name.startswith("final") else int(index[0])
                 raise EnvError(
                     f"environment {env} returned {array[tuple(index)]} in the {name} of {layout.agents[index[1]]} "
-                    f"after {env_steps} environment steps; nothing has been learned from it"
+                    f"after {steps} {of}"
                 )

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from harl.algorithms.team import Team
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
-from harl.experiment.seeding import global_rng_state, set_global_rng_state
+from harl.experiment.seeding import LARGEST_SEED, SeedStreams, global_rng_state, seed_everything, set_global_rng_state
+from harl.runners.checks import check_finite
 
 
 @dataclass(slots=True)
@@ -92,6 +93,8 @@ def play(
 ) -> list[Episode] | None:
     """Play an equal quota of episodes in each environment, so that short episodes are not preferred.
 
+    The global generators are seeded anew, see `global_generators_kept`.
+
     Args:
         team: who acts; its weights must be fresh (`Team.refresh`).
         envs: where; reset first with `seeds`, one for each environment.
@@ -108,7 +111,9 @@ def play(
     if remainder or quota < 1:
         raise ValueError(f"{episodes} episodes cannot be shared equally by {envs.num_envs} environments")
     clip, layout = ActionClipper(envs.layout), envs.layout
-    step = envs.reset(seeds)
+    # Environments that draw from the global generators play the same episodes again too.
+    seed_everything(SeedStreams(seeds[0] & LARGEST_SEED))
+    step, taken = envs.reset(seeds), 0
     returns = np.zeros((envs.num_envs, layout.num_agents))
     lengths = np.zeros(envs.num_envs, dtype=np.int64)
     played = np.zeros(envs.num_envs, dtype=np.int64)
@@ -123,6 +128,8 @@ def play(
         masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
         actions = clip(team.act(obs, masks, deterministic, generator)[0])
         step = envs.step(actions)
+        check_finite(step, layout, taken, "steps of an evaluation")
+        taken += 1
         returns += step.rewards[..., 0]
         lengths += 1
         if keep_steps:

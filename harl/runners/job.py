@@ -44,7 +44,12 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
     """
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
-    changed, refused = dict(old), []
+    changed = dict(old)
+    refused = [
+        f"{key}: the run that is continued has its own configuration, of which no recipe is a part; leave {key} out"
+        for key in keys
+        if key in ("experiment", "debug")
+    ]
     for key in sorted(old.keys() | new.keys()):
         named = any(key == name or key.startswith((f"{name}.", f"{name.replace('/', '.')}.")) for name in keys)
         if not named or old.get(key) == new.get(key):

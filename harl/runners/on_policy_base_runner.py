@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harl.algorithms.actors.on_policy import OnPolicyActor
+from harl.algorithms.base import NonFiniteError
 from harl.algorithms.critics.v_critic import VCritic
 from harl.algorithms.team import Team, mlp_spec
 from harl.buffers.returns import discounted_returns, generalised_advantages
@@ -93,8 +94,7 @@ class OnPolicyBaseRunner(Runner):
                 return
             self.prep_training()
             with self.means.timed("update"):
-                self.compute()
-                actor_infos, critic_info = self.train()
+                actor_infos, critic_info = self.update()
             self.log(actor_infos, critic_info)
             self.after_update()
 
@@ -254,6 +254,20 @@ class OnPolicyBaseRunner(Runner):
         envs = torch.cat([envs for _, envs, _ in buffer.final_share_obs])
         final = self.critic.denormalize(self.critic.get_values(rows.flatten(0, -2)))
         end_values[steps, envs] = torch.where(cut[steps, envs], final.view(len(rows), *end_values.shape[2:]), 0.0)
+
+    def update(self) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+        """Judge the rollout and learn from it; see `train`.
+
+        Raises:
+            NonFiniteError: a loss or a gradient became NaN or infinite; names the agent, the number and the step.
+        """
+        self.compute()
+        try:
+            return self.train()
+        except NonFiniteError as error:
+            raise NonFiniteError(
+                f"{error}, after {self.env_steps} environment steps; the checkpoints are from before it"
+            ) from None
 
     @abstractmethod
     def train(self) -> tuple[dict[str, dict[str, float]], dict[str, float]]:

@@ -213,7 +213,10 @@ class Runner(ABC):
                     }
                 )
                 self._end("completed")
-        except (Exception, KeyboardInterrupt) as error:
+        except KeyboardInterrupt:
+            self._end("interrupted", "stopped at once by a second Ctrl-C, without saving")
+            raise
+        except Exception as error:
             self._end("failed", f"{type(error).__name__}: {error}")
             raise
         finally:
@@ -223,6 +226,7 @@ class Runner(ABC):
     def _end(self, status: Status, reason: str = "") -> None:
         if status != "completed":
             self.folder.write_status(status, reason)
+        self.logger.progress(self.env_steps, status)
         self.logger.close(status)
 
     def evaluate_when_due(self, final: bool = False) -> None:
@@ -349,10 +353,12 @@ class Runner(ABC):
         return self.store.save(self.env_steps, state, score)
 
     def restore(self) -> None:
-        """Continue from the newest whole checkpoint of this run's folder."""
+        """Continue from the checkpoint that `resume` names, or else from the newest whole one of the folder."""
+        assert self.args.resume is not None
+        _, which = find_checkpoint(self.args.resume, "latest")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CheckpointWarning)
-            saved_at, state = self.store.load("latest")
+            saved_at, state = self.store.load(which)
         self.notices += [str(warning.message) for warning in caught]
         self.store.discard_after(saved_at)
         refuse_other_team(state["team"], self.team_description, str(self.folder.path))

@@ -28,6 +28,7 @@ def actor_and_rows(ratios: list[float], **overrides: Any) -> tuple[OnPolicyActor
         log_probs=torch.zeros(rows, 1),
         advantages=torch.ones(rows, 1),
         weights=torch.ones(rows, 1),
+        decided=torch.ones(rows, 1),
         available_actions=None,
     )
     data.log_probs = runner.actors[0].log_probs(data) - torch.tensor(ratios).log().unsqueeze(1)
@@ -170,3 +171,14 @@ def test_optimiser_and_weights_come_back_from_the_state_of_an_actor() -> None:
     first, second = (made.actors[1].optimizer.adam.state_dict()["state"][0] for made in (runner, other))
     assert torch.equal(first["exp_avg"], second["exp_avg"])
     assert torch.equal(first["exp_avg_sq"], second["exp_avg_sq"])
+
+
+def test_rows_that_a_person_drove_do_not_count_even_where_dead_agents_do() -> None:
+    def trained(advantage: float) -> torch.Tensor:
+        actor, data = actor_and_rows([1.0] * 6, algo__use_policy_active_masks=False)
+        data.advantages = torch.tensor([[1.0], [-1.0], [0.5], [2.0], [advantage], [advantage]])
+        data.decided[4:] = data.weights[4:] = 0.0
+        actor.train(data)
+        return actor.optimizer.vector.detach().clone()
+
+    assert torch.equal(trained(3.0), trained(-50.0))

@@ -108,6 +108,26 @@ def test_actions_for_the_environment_stay_within_each_agents_bounds() -> None:
     assert clip(torch.full((1, 4, 2), 4.0))[0, :3].max() == 4.0
 
 
+def test_DTY_04_unbounded_and_half_bounded_actions_of_a_gaussian_policy() -> None:
+    box = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    layout = Layout(
+        agents=("free", "positive"),
+        observation_spaces=(box, box),
+        action_spaces=(spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Box(0.0, np.inf, (2,), np.float32)),
+        obs_shape=(4,),
+        share_obs_shape=(6,),
+        state_type="EP",
+        has_masks=False,
+    )
+    actions, log_probs = small_runner(layout).team.act(torch.randn(500, 2, 4))
+    assert actions.isfinite().all()
+    assert log_probs.isfinite().all()
+    sent = ActionClipper(layout)(actions)
+    assert np.array_equal(sent[:, 0], actions[:, 0].numpy())
+    assert np.array_equal(sent[:, 1], np.maximum(actions[:, 1].numpy(), 0.0))
+    assert (actions[:, 1] < 0).any()
+
+
 def test_same_generator_same_team_same_actions() -> None:
     team = small_runner(hetero_layout()).team
     obs = torch.randn(9, 4, 11)

@@ -53,7 +53,7 @@ def world(name: str, **kwargs: Any) -> list[str]:
     from tests.runners import worlds
 
     module = "tests.runners.worlds" if hasattr(worlds, name) else "tests.envs.fixtures"
-    given = [f"env.kwargs.{key}={value}" for key, value in kwargs.items()]
+    given = [f"env.kwargs.{key}={value!r}" for key, value in kwargs.items()]
     return ["env=pettingzoo", f"env.entry_point={module}:{name}", "env.reward=shared_mean", *given]
 
 
@@ -62,8 +62,8 @@ def make(folder: Path, *overrides: str) -> OnPolicyBaseRunner:
     given = last_of_each([*TINY, *overrides])
     seeds = [int(override.removeprefix("seed=")) for override in given if override.startswith("seed=")]
     config = _configured(tuple(override for override in given if not override.startswith("seed=")))
-    changed = {"output_dir": str(folder), **{"seed": seed for seed in seeds}}
-    runner = runner_for(dataclasses.replace(config, run=dataclasses.replace(config.run, **changed)))
+    args = dataclasses.replace(config.run, output_dir=str(folder), seed=seeds[-1] if seeds else config.run.seed)
+    runner = runner_for(dataclasses.replace(config, run=args))
     assert isinstance(runner, OnPolicyBaseRunner)
     return runner
 

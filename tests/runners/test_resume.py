@@ -14,6 +14,7 @@ import harl
 from harl.config import ConfigError, load_yaml
 from harl.experiment.checkpoint import CheckpointError
 from harl.experiment.run_folder import RunFolder, RunFolderError
+from harl.runners import OnPolicyBaseRunner
 from harl.runners.job import configure
 from tests.runners.runs import (
     QUICK,
@@ -22,6 +23,7 @@ from tests.runners.runs import (
     checkpoint,
     column,
     evaluations,
+    leaves,
     make,
     metrics,
     parts_of,
@@ -43,15 +45,12 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("stop", [46, 40], ids=["mid_rollout", "between_rollouts"])
+@pytest.mark.parametrize(("stop", "number"), [(46, signal.SIGTERM), (40, signal.SIGINT)], ids=["within", "between"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_res_04_stopped_and_resumed_equals_straight_through(
     tmp_path: Path, kind: str, stop: int, number: signal.Signals
 ) -> None:
     """Also RES-01: counters and schedules go on where they were."""
-    if number == signal.SIGINT and kind != "happo":
-        number = signal.SIGTERM  # the signal does not matter to the algorithm
     overrides = [*KINDS[kind], *MINIBATCHES]
     straight = run(tmp_path, *overrides)
     stopped = make(tmp_path, *overrides)
@@ -107,7 +106,10 @@ def test_metrics_that_the_environment_reports_survive_a_stop(tmp_path: Path) -> 
 def test_res_05_every_series_rises_after_a_resume_from_an_earlier_checkpoint(tmp_path: Path) -> None:
     straight = run(tmp_path, "checkpoint.interval=20", "checkpoint.keep_last=9")
     shutil.copytree(straight.folder.path, tmp_path / "copy")
-    resumed = resume(tmp_path / "copy" / "checkpoints" / "40")
+    resumed = harl.make_runner([f"resume={tmp_path / 'copy' / 'checkpoints' / '40'}"])
+    assert resumed.env_steps == 40
+    assert [row["env_steps"] for row in metrics(resumed.folder)] == ["0", "20", "40"]
+    resumed.run()
     assert_same_run(straight.folder, resumed.folder)
     series = scalars(resumed.folder)
     assert "train/return_sum" in series
@@ -115,7 +117,6 @@ def test_res_05_every_series_rises_after_a_resume_from_an_earlier_checkpoint(tmp
         steps = [step for step, _ in points]
         assert steps == sorted(set(steps)), tag
     assert [row["env_steps"] for row in metrics(resumed.folder)] == ["0", "20", "40", "60", "80"]
-    assert "goes on from" in " ".join(resumed.notices) or resumed.notices == []
 
 
 def test_res_06_and_res_09_what_is_loaded_acts_and_normalises_as_what_was_saved(tmp_path: Path) -> None:
@@ -178,19 +179,16 @@ def test_init_from_takes_the_best_weights_or_the_named_checkpoint(tmp_path: Path
     runner = make(tmp_path, "env=mpe", f"init_from={source.folder.path}")
     runner.close()
     expected = checkpoint(source.folder, int(best))
-    for place, value in parts_of(checkpoint_of(runner), "learners/actors").items():
-        assert "policy" not in place or value == expected[place], place
+    assert policies(runner) == {place: value for place, value in expected.items() if "/policy/" in place}
     named = make(tmp_path, "env=mpe", f"init_from={source.folder.checkpoints / '20'}")
     named.close()
     expected = checkpoint(source.folder, 20)
-    for place, value in parts_of(checkpoint_of(named), "learners/actors").items():
-        assert "policy" not in place or value == expected[place], place
+    assert policies(named) == {place: value for place, value in expected.items() if "/policy/" in place}
 
 
-def checkpoint_of(runner: object) -> dict[str, object]:
-    from tests.runners.runs import leaves
-
-    return dict(leaves({"learners": runner.learner_state()}))  # type: ignore[attr-defined]
+def policies(runner: OnPolicyBaseRunner) -> dict[str, object]:
+    state = leaves({"learners": runner.learner_state()})
+    return {place: value for place, value in state if "/policy/" in place}
 
 
 @pytest.mark.parametrize(

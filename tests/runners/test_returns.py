@@ -198,6 +198,34 @@ def test_TLB_10_zeroing_is_the_documented_legacy_option() -> None:
         assert torch.equal(runner.buffer.returns[t], runner.critic.denormalize(runner.buffer.value_preds[t]))
 
 
+def settled_value(time_limit: str) -> float:
+    """What the critic says of the one observation there is, after 60 rollouts of a rewarded episode of 25 steps."""
+    runner = small_runner(
+        team_layout(agents=2),
+        train__episode_length=25,
+        model__hidden_sizes=[16],
+        env__reward="shared_mean",
+        algo__time_limit=time_limit,
+        algo__critic_lr=5e-3,
+        algo__critic_epoch=10,
+    )
+    buffer, state = runner.buffer, torch.full((4, 6), 0.5)
+    buffer.share_obs.fill_(0.5)
+    buffer.rewards.fill_(1.0)
+    buffer.ended[-1], buffer.truncated[-1] = True, True
+    buffer.final_share_obs.append((24, torch.arange(4), state))
+    for _ in range(60):
+        runner.compute()
+        runner.critic.train(buffer.critic_data())
+    return runner.critic.denormalize(runner.critic.get_values(state))[0].item()
+
+
+def test_TLB_02_value_of_a_task_that_is_only_cut_is_that_of_going_on_for_ever() -> None:
+    # 1 / (1 - 0.99) = 100; who takes the cut for an end cannot get beyond the sum of 25 steps, 22.2.
+    assert settled_value("bootstrap") == pytest.approx(100.0, abs=10.0)
+    assert settled_value("ignore") < 22.2
+
+
 @dataclass
 class Life:
     """Steps start … stop - 1 of one environment, which belong together for the team or for one agent."""

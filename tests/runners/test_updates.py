@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from harl.algorithms.base import NonFiniteError
@@ -24,6 +25,7 @@ from tests.algorithms.rollouts import (
     small_runner,
     team_layout,
 )
+from tests.runners.bare import layout_of
 
 SEPARATE = {"happo": {}, "mappo": {"algo__share_param": False}}
 WAYS = {**SEPARATE, "mappo-shared": {"algo__share_param": True}}
@@ -31,6 +33,12 @@ WAYS = {**SEPARATE, "mappo-shared": {"algo__share_param": True}}
 
 def runner_for(way: str, layout: Any, **overrides: Any) -> OnPolicyBaseRunner:
     return small_runner(layout, way.removesuffix("-shared"), **WAYS[way], **overrides)
+
+
+def is_one(ratio: Tensor) -> bool:
+    """Whether ratios are 1 up to float32: acting multiplies LayerNorm's weights and the next layer's beforehand, so a
+    single row may be off by what rounding of a mean does to (a - mean)² / std²."""
+    return bool((ratio - 1).abs().max() < 1e-5) and abs(ratio.mean().item() - 1) < 1e-6
 
 
 def nothing_happened(data: ActorData) -> dict[str, float]:
@@ -47,7 +55,7 @@ def test_ratio_is_one_before_the_first_update(kind: str, way: str) -> None:
         data = runner.buffer.actor_data(i, zero)
         actor = runner.actors[0 if way == "mappo-shared" else i]
         ratio = aggregate_ratio(actor.log_probs(data) - data.log_probs, "prod")
-        torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0, atol=2e-6)
+        assert is_one(ratio)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -65,7 +73,7 @@ def test_ratio_is_one_for_agents_that_differ() -> None:
     for i in range(4):
         data = runner.buffer.actor_data(i, torch.zeros(6, 4, 1))
         ratio = aggregate_ratio(runner.actors[i].log_probs(data) - data.log_probs, "prod")
-        torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0, atol=2e-6)
+        assert is_one(ratio)
 
 
 # The factor M of sequential updates.
@@ -109,7 +117,7 @@ def changes(runner: OnPolicyBaseRunner, per_agent: list[list[float]]) -> dict[in
     """Let each actor's training change the log-probabilities of all rows by given amounts, one for each factor."""
     for actor, change in zip(runner.actors, per_agent, strict=True):
         actor.train = nothing_happened  # type: ignore[method-assign]
-        actor.log_probs = lambda data, by=torch.tensor(change): data.log_probs + by  # type: ignore[method-assign]
+        actor.log_probs = lambda data, by=change: data.log_probs + torch.tensor(by)  # type: ignore[method-assign]
     return factors_given(runner)
 
 
@@ -261,7 +269,7 @@ def test_NUM_23_critic_is_named() -> None:
     runner = small_runner(team_layout())
     fill(runner)
     next(runner.critic.network.parameters()).register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(NonFiniteError, match="critic: .*critic_grad_norm"):
+    with pytest.raises(NonFiniteError, match=r"critic: .*critic_grad_norm"):
         learn(runner)
 
 
@@ -277,10 +285,6 @@ def test_NUM_23_advantage_that_is_no_number_stops_the_update(way: str) -> None:
 
 @pytest.mark.parametrize("number", [1400, 7830])
 def test_MSK_03_updates_with_large_masked_action_sets(number: int) -> None:
-    from gymnasium import spaces
-
-    from tests.runners.bare import layout_of
-
     layout = layout_of(1, 4, 6, spaces.Discrete(number), has_masks=True)
     runner = small_runner(layout, algo__lr=0.01, algo__ppo_epoch=2, algo__critic_epoch=1)
     for seed in range(5):
@@ -317,10 +321,11 @@ def test_HET_07_actions_of_several_parts_stay_in_range_over_many_updates() -> No
     assert all_finite(runner)
 
 
-def test_learning_rate_falls_linearly_and_ends_above_nothing() -> None:
+def test_learning_rate_falls_linearly_over_the_iterations() -> None:
     runner = small_runner(team_layout(), train__use_linear_lr_decay=True, train__num_env_steps=96)
     rates = []
-    for runner.iteration in range(runner.iterations):
+    for iteration in range(runner.iterations):
+        runner.iteration = iteration
         runner.decay_learning_rates()
         rates.append(runner.actors[0].optimizer.adam.param_groups[0]["lr"])
     assert rates == pytest.approx([5e-4, 3.75e-4, 2.5e-4, 1.25e-4])

@@ -89,7 +89,7 @@ class OnPolicyActor(ABC):
 
     def mask(self, data: ActorData) -> Tensor:
         """Weights (M, 1) of the rows in the loss and the entropy."""
-        return data.weights if self.config.use_policy_active_masks else torch.ones_like(data.weights)
+        return data.weights if self.config.use_policy_active_masks else data.decided
 
     @property
     def gradient(self) -> Tensor:

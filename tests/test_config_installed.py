@@ -1,0 +1,30 @@
+"""Environments of installed packages, by an entry point in the group `harl.envs`."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from harl.config import ConfigError, PettingZooConfig, build_config, installed
+
+
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a package with one environment were installed."""
+    entry = EntryPoint("meet", "tests.envs.fixtures:ConstReward", installed.GROUP)
+    monkeypatch.setattr(installed, "entry_points", lambda group: [entry] if group == installed.GROUP else [])
+
+
+@pytest.mark.usefixtures("meet")
+def test_ENV_13_an_installed_environment_is_a_choice() -> None:
+    config = build_config(["env=meet", "env.reward=individual", "env.kwargs.T=7"])
+    assert isinstance(config.env, PettingZooConfig)
+    assert config.env.entry_point == "tests.envs.fixtures:ConstReward"
+    assert config.env.kwargs == {"T": 7}
+
+
+@pytest.mark.usefixtures("meet")
+def test_a_mistyped_choice_names_it() -> None:
+    with pytest.raises(ConfigError, match="meet"):
+        build_config(["env=meat"])
