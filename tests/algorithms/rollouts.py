@@ -23,6 +23,14 @@ SMALL: dict[str, Any] = {
     "env.reward": "shared_sum",
 }
 
+ALGOS: dict[str, dict[str, Any]] = {
+    "happo": {},
+    "haa2c": {},
+    "hatrpo": {},
+    "mappo": {"algo__share_param": False},
+}
+"""Algorithms, with what makes them train a network of its own for each agent."""
+
 SPACES: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(5),
     "multidiscrete": spaces.MultiDiscrete([3, 2, 4]),
@@ -89,7 +97,8 @@ def learn(runner: OnPolicyBaseRunner) -> tuple[dict[str, dict[str, float]], dict
 
 def parameters(runner: OnPolicyBaseRunner) -> list[Tensor]:
     """Copies of all learned numbers: one vector for each actor, that of the critic, the normaliser's."""
-    vectors = [learner.optimizer.vector.detach().clone() for learner in (*runner.actors, runner.critic)]
+    learned = [*(actor.vector for actor in runner.actors), runner.critic.optimizer.vector]
+    vectors = [vector.detach().clone() for vector in learned]
     normalizer = runner.critic.value_normalizer
     return vectors + ([] if normalizer is None else [value.clone() for value in normalizer.state_dict().values()])
 

@@ -35,13 +35,17 @@ from tests.runners.runs import (
     world,
 )
 
-MINIBATCHES = ["algo.actor_num_mini_batch=2", "algo.critic_num_mini_batch=3", "train.use_linear_lr_decay=true"]
+CRITIC = ["algo.critic_num_mini_batch=3", "train.use_linear_lr_decay=true"]
+MINIBATCHES = ["algo.actor_num_mini_batch=2", *CRITIC]
+SPEAKER = ["env=mpe", "env.scenario=simple_speaker_listener"]
 KINDS = {
-    "happo": ["algo=happo", "env=mpe"],
-    "mappo": ["algo=mappo", "env=mpe", "env.continuous_actions=true"],
-    "mappo_unshared": ["algo=mappo", "algo.share_param=false", "env=mpe", "env.scenario=simple_speaker_listener"],
-    "happo_fp": ["algo=happo", "env=mpe", "env.state_type=FP"],
-    "global_generator": ["algo=happo", *world("GlobalDice")],
+    "happo": ["algo=happo", "env=mpe", *MINIBATCHES],
+    "mappo": ["algo=mappo", "env=mpe", "env.continuous_actions=true", *MINIBATCHES],
+    "mappo_unshared": ["algo=mappo", "algo.share_param=false", *SPEAKER, *MINIBATCHES],
+    "haa2c": ["algo=haa2c", *SPEAKER, *MINIBATCHES],
+    "hatrpo": ["algo=hatrpo", *SPEAKER, "env.continuous_actions=true", *CRITIC],
+    "happo_fp": ["algo=happo", "env=mpe", "env.state_type=FP", *MINIBATCHES],
+    "global_generator": ["algo=happo", *world("GlobalDice"), *MINIBATCHES],
 }
 
 
@@ -51,7 +55,7 @@ def test_res_04_stopped_and_resumed_equals_straight_through(
     tmp_path: Path, kind: str, stop: int, number: signal.Signals
 ) -> None:
     """Also RES-01: counters and schedules go on where they were."""
-    overrides = [*KINDS[kind], *MINIBATCHES]
+    overrides = KINDS[kind]
     straight = run(tmp_path, *overrides)
     stopped = make(tmp_path, *overrides)
     assert stop_at(stopped, stop, number) == 128 + number
