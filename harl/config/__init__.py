@@ -21,6 +21,17 @@ from harl.config.algo_schema import (
 from harl.config.env_schema import ENV_SCHEMAS, EnvArgs, MPEConfig, MPEKwargs, PettingZooConfig
 from harl.config.fields import ConfigError
 from harl.config.names import nearest, portable_name
+from harl.config.off_policy_schema import (
+    D3QNConfig,
+    D3QNModelConfig,
+    DDPGConfig,
+    OffPolicyAlgoConfig,
+    OffPolicyModelConfig,
+    OffPolicyTrainConfig,
+    SACConfig,
+    SACModelConfig,
+    TD3Config,
+)
 from harl.config.run_schema import (
     LARGEST_SEED,
     CheckpointConfig,
@@ -65,6 +76,9 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "ConfigError",
+    "D3QNConfig",
+    "D3QNModelConfig",
+    "DDPGConfig",
     "DeviceConfig",
     "EnvArgs",
     "EvalConfig",
@@ -73,12 +87,18 @@ __all__ = [
     "MPEConfig",
     "MPEKwargs",
     "ModelConfig",
+    "OffPolicyAlgoConfig",
+    "OffPolicyModelConfig",
+    "OffPolicyTrainConfig",
     "OnPolicyAlgoConfig",
     "PPOConfig",
     "PettingZooConfig",
     "RenderConfig",
     "RenderOptions",
     "RunArgs",
+    "SACConfig",
+    "SACModelConfig",
+    "TD3Config",
     "TrainConfig",
     "build_config",
     "check_overrides",

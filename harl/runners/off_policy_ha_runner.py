@@ -1,0 +1,37 @@
+"""Improving agents one after the other on what is remembered."""
+
+from __future__ import annotations
+
+import torch
+
+from harl.runners.off_policy_base_runner import OffPolicyBaseRunner
+
+
+class OffPolicyHARunner(OffPolicyBaseRunner):
+    """Sequential updates (Zhong et al. 2024): each agent is improved against what the agents before it have become."""
+
+    def train(self) -> None:
+        """One step of the critic; when it is their turn, one of each actor in order, then of the slow networks."""
+        batch = self.train_critic()
+        if not self.actors_turn:
+            return
+        actors = self.team.actors
+        with torch.no_grad():
+            entries = [
+                actor.current(actor.own(batch.obs, i), actor.own_mask(batch.available_actions, i))[0]
+                for i, actor in enumerate(actors)
+            ]
+        for i in self.update_order():
+            actor, agent = actors[i], self.layout.agents[i]
+            self.metrics[agent].add(**actor.improve(i, batch, entries, self.critic))
+            self.metrics[agent].add(**actor.adapt(i, batch))
+            entries[i] = actor.entry_for_others(i, batch, entries, self.critic)
+        self.metrics["critic"].add(**self.critic.adapt(batch, actors))
+        self.follow()
+
+    def update_order(self) -> list[int]:
+        """Indices of the agents in the order of this update; `algo.fixed_order` keeps 0 … A − 1."""
+        if self.algo.fixed_order:
+            return list(range(self.layout.num_agents))
+        order: list[int] = torch.randperm(self.layout.num_agents, generator=self.agent_order).tolist()
+        return order
