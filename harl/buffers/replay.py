@@ -15,12 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harl.buffers.replay_returns import ReturnWindow
 from harl.buffers.replay_records import Records, after_fields, available_memory, before_fields, row_bytes
-from harl.envs.api import BoolArray, EnvStep, Layout
-
-REWARDS = ("shared_sum", "shared_mean", "individual")
-TIME_LIMITS = ("bootstrap", "ignore")
+from harl.buffers.replay_returns import ReturnWindow
+from harl.envs.api import EnvStep, Layout
 
 
 @dataclass(slots=True)
@@ -94,12 +91,16 @@ class ReplayBuffer:
         generator: torch.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
-        _check_arguments(layout, capacity, num_envs, n_step, gamma, reward, time_limit)
-        self.check_memory(layout, capacity, device)
+        if capacity < 1 or capacity < num_envs:
+            raise ValueError(
+                f"a replay buffer of {capacity} transitions has no room for one step of {num_envs} environments; it "
+                f"takes at least {max(num_envs, 1)}"
+            )
         self.layout, self.num_envs, self.generator = layout, num_envs, generator
-        self.reward, self.time_limit = reward, time_limit
         self.device = torch.device(device)
         self.slots = capacity // num_envs
+        self._window = ReturnWindow(layout, num_envs, n_step, gamma, reward, time_limit, self.slots)
+        self.check_memory(layout, capacity, device)
         self.filled = 0
         """Slots that hold transitions: the first ones."""
         self.head = 0
@@ -107,8 +108,6 @@ class ReplayBuffer:
         self.per_agent_values = layout.state_type == "FP"
         self._before = Records(before_fields(layout), self.slots, num_envs, self.device)
         self._after = Records(after_fields(layout), self.slots, num_envs, self.device)
-        learners = layout.num_agents if self.per_agent_values else 1
-        self._window = ReturnWindow(min(n_step, self.slots), gamma, num_envs, learners)
 
     def __len__(self) -> int:
         """Transitions in the buffer."""
@@ -158,8 +157,7 @@ class ReplayBuffer:
         self._write_seen(self._after, "next_", obs, share_obs, masks)
         stays = np.where(step.ended[:, None], active & ~step.terminated, step.active[..., 0] > 0)
         self._after.write("next_valid", self.head, stays[..., None])
-        there, over, stopped = self._ends(active, step)
-        self._window.push(self._earned(step.rewards[..., 0]), there, over, stopped)
+        self._window.push(active, step)
         self._write_returns()
         self.filled = min(self.filled + 1, self.slots)
         self.head = (self.head + 1) % self.slots
@@ -183,24 +181,6 @@ class ReplayBuffer:
                 name, slots, values[: window.count, :, :, None] if self.per_agent_values else values[: window.count]
             )
         self._before.write("steps", slots, window.steps[: window.count, :, None])
-
-    def _earned(self, rewards: NDArray[Any]) -> NDArray[Any]:
-        """(N, 1) for the team or (N, A), from the rewards of each agent (N, A)."""
-        if self.reward == "individual":
-            return rewards
-        team = rewards.sum(1, keepdims=True) if self.reward == "shared_sum" else rewards.mean(1, keepdims=True)
-        return np.broadcast_to(team, rewards.shape) if self.per_agent_values else team
-
-    def _ends(self, active: BoolArray, step: EnvStep) -> tuple[BoolArray, BoolArray, BoolArray]:
-        """Which learners were there and which terminated, (N, 1) or (N, A), and (N,) beyond which not to look."""
-        cut = step.truncated & ~step.terminated & active
-        bootstrap = self.time_limit == "bootstrap"
-        if not self.per_agent_values:
-            valued_further = bootstrap & cut.any(1)
-            return np.ones_like(active[:, :1]), (step.ended & ~valued_further)[:, None], step.ended
-        if bootstrap:
-            return active, step.terminated, step.ended | cut.any(1)
-        return active, step.terminated | cut, step.ended
 
     def break_episodes(self) -> None:
         """Say that the environments were reset from outside: the next step does not follow the last one.
@@ -271,26 +251,3 @@ def _final(step: EnvStep, name: str, values: NDArray[Any]) -> NDArray[Any]:
             f"replay buffer: episodes ended in environments {np.flatnonzero(step.ended)}, but {name} is None"
         )
     return np.where(step.ended.reshape(-1, *[1] * (values.ndim - 1)), final, values)
-
-
-def _check_arguments(
-    layout: Layout, capacity: int, num_envs: int, n_step: int, gamma: float, reward: str, time_limit: str
-) -> None:
-    if capacity < 1 or capacity < num_envs:
-        raise ValueError(
-            f"a replay buffer of {capacity} transitions has no room for one step of {num_envs} environments; it takes "
-            f"at least {max(num_envs, 1)}"
-        )
-    if n_step < 1:
-        raise ValueError(f"n_step is {n_step}; it must be at least 1")
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is {gamma}; it must be from 0 to 1")
-    if reward not in REWARDS:
-        raise ValueError(f"reward is {reward!r}; allowed: {', '.join(REWARDS)}")
-    if reward == "individual" and layout.state_type == "EP":
-        raise ValueError("reward 'individual' needs a value for each agent: state_type FP")
-    if time_limit not in TIME_LIMITS:
-        raise ValueError(
-            f"time_limit is {time_limit!r}; with a replay buffer it must be 'bootstrap' or 'ignore'"
-            + (": there are no advantages that could be masked" if time_limit == "mask" else "")
-        )

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harl.config.algo_schema import AnyAlgoConfig, AnyTrainConfig, EvalConfig, OnPolicyAlgoConfig, PPOConfig, TrainConfig
+from harl.config.algo_schema import (
+    AnyAlgoConfig,
+    AnyTrainConfig,
+    EvalConfig,
+    OnPolicyAlgoConfig,
+    PPOConfig,
+    TrainConfig,
+)
 from harl.config.env_schema import EnvArgs, MPEConfig
 from harl.config.off_policy_schema import OffPolicyAlgoConfig, OffPolicyTrainConfig
 from harl.config.run_schema import RunArgs

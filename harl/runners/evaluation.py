@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harl.algorithms.team import Team
+from harl.algorithms.team import Acting
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
 from harl.experiment.seeding import global_rng_state, set_global_rng_state
 
@@ -80,7 +80,7 @@ def global_generators_kept() -> Iterator[None]:
 
 
 def play(
-    team: Team,
+    team: Acting,
     envs: VectorEnv,
     seeds: list[int],
     episodes: int,

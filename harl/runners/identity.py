@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ def describe_team(layout: Layout, algo_args: AlgoArgs) -> dict[str, Any]:
         "observation_spaces": [str(space) for space in layout.observation_spaces],
         "action_spaces": [str(space) for space in layout.action_spaces],
         "share_obs_shape": list(layout.share_obs_shape),
-        "hidden_sizes": list(algo_args.model.hidden_sizes),
+        "model": _shapes(algo_args.model),
         "share_param": algo_args.algo.share_param,
     }
 
@@ -34,3 +35,10 @@ def refuse_other_team(saved: Mapping[str, Any], own: Mapping[str, Any], where: s
     ]
     if differences:
         raise ConfigError(differences)
+
+
+def _shapes(model: Any) -> dict[str, Any]:
+    """Keys of the `model` section that say which parameters there are."""
+    values = dataclasses.asdict(model)
+    shaping = {name: list(value) for name, value in values.items() if name.endswith("hidden_sizes")}
+    return shaping | {name: value for name, value in values.items() if name == "use_feature_normalization"}

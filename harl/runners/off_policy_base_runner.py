@@ -19,9 +19,10 @@ from harl.envs.api import EnvStep, FloatArray
 from harl.experiment.episodes import EnvMetrics, EpisodeTracker
 from harl.experiment.seeding import Purpose
 from harl.registry import ALGORITHMS, off_policy_parts
+from harl.runners.announce import announce_team
 from harl.runners.checks import check_finite
-from harl.runners.running_means import RunningMeans
 from harl.runners.runner import Runner
+from harl.runners.running_means import RunningMeans
 from harl.runners.seen import Seen
 
 
@@ -86,7 +87,7 @@ class OffPolicyBaseRunner(Runner):
 
     def announce(self) -> None:
         """Say what is about to happen."""
-        self.announce_team(self.algo.name)
+        announce_team(self)
         train = self.train_config
         self.logger.message(
             f"{train.warmup_steps:,} random steps, then {train.update_per_train:g} updates of {self.algo.batch_size} "
@@ -136,7 +137,9 @@ class OffPolicyBaseRunner(Runner):
             sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(k) for k in space.nvec]  # type: ignore[attr-defined]
             start = 0
             for column, size in enumerate(sizes):
-                legal = np.ones((n, size)) if available_actions is None else available_actions[:, i, start : start + size]
+                legal = (
+                    np.ones((n, size)) if available_actions is None else available_actions[:, i, start : start + size]
+                )
                 actions[:, i, column] = np.where(legal > 0, draw.random((n, size)), -1.0).argmax(-1)
                 start += size
         return actions
@@ -296,4 +299,6 @@ class OffPolicyBaseRunner(Runner):
         elif state["now"] is not None:
             self.notices.append(f"{self.envs.name} cannot save its state: the environments were reset")
             self.tracker.reset()
-            self._start_envs(self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads, self.env_steps))
+            self._start_envs(
+                self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads, self.env_steps)
+            )

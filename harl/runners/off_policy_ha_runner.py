@@ -23,7 +23,7 @@ class OffPolicyHARunner(OffPolicyBaseRunner):
             ]
         for i in self.update_order():
             actor, agent = actors[i], self.layout.agents[i]
-            self.metrics[agent].add(**actor.improve(i, batch, entries, self.critic))
+            self.metrics[agent].add(**actor.improve([i], batch, entries, self.critic))
             self.metrics[agent].add(**actor.adapt(i, batch))
             entries[i] = actor.entry_for_others(i, batch, entries, self.critic)
         self.metrics["critic"].add(**self.critic.adapt(batch, actors))

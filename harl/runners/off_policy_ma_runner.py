@@ -13,7 +13,12 @@ class OffPolicyMARunner(OffPolicyBaseRunner):
         batch = self.train_critic()
         if not self.actors_turn:
             return
-        taken = self.critic.encode(batch)
-        for i, (agent, actor) in enumerate(zip(self.layout.agents, self.team.actors, strict=True)):
-            self.metrics[agent].add(**actor.improve(i, batch, taken, self.critic))
+        taken, agents = self.critic.encode(batch), self.layout.agents
+        if self.team.shared:
+            info = self.team.own[0].improve(range(len(agents)), batch, taken, self.critic)
+            for agent in agents:
+                self.metrics[agent].add(**info)
+        else:
+            for i, agent in enumerate(agents):
+                self.metrics[agent].add(**self.team.own[i].improve([i], batch, taken, self.critic))
         self.follow()

@@ -11,7 +11,18 @@ import torch
 import harl
 from harl.config import load_yaml
 from harl.runners import OnPolicyBaseRunner
-from tests.runners.runs import QUICK, TINY, assert_same_run, checkpoint, evaluations, make, parts_of, run, weights, world
+from tests.runners.runs import (
+    QUICK,
+    TINY,
+    assert_same_run,
+    checkpoint,
+    evaluations,
+    make,
+    parts_of,
+    run,
+    weights,
+    world,
+)
 
 SPREAD = ["env=mpe"]
 CONTINUOUS = ["env=mpe", "env.continuous_actions=true"]

@@ -62,17 +62,14 @@ class D3QN(OffPolicyActor):
         network = self.network if self.config.double_q else self.target_network
         return mask_logits(network(obs), available_actions).argmax(-1, keepdim=True).float(), None
 
-    def improve(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> dict[str, Tensor]:
-        own, mask = self.own(batch.obs, i), self.own_mask(batch.available_actions, i)
-        self.optimizer.zero_grad()
-        values = self.network(own)
+    def objective(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:
+        values = self.network(self.own(batch.obs, i))
+        mask = self.own_mask(batch.available_actions, i)
         choice = mask_logits(values.detach(), mask).argmax(-1, keepdim=True)
         targets = critic.value_for(i, batch, replaced(entries, i, choice.float()))
         weights = batch.valid[i]
         rows = (values.gather(-1, choice) - targets).square()
-        loss = (rows * weights).sum() / weights.sum().clamp(min=1.0)
-        torch.autograd.backward(loss)
-        return {"policy_loss": loss, "actor_grad_norm": self.optimizer.step()}
+        return (rows * weights).sum() / weights.sum().clamp(min=1.0)
 
     def entry_for_others(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:
         assert isinstance(critic, JointQCritic)

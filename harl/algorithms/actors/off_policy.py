@@ -72,27 +72,35 @@ class OffPolicyActor(ABC):
         """What each row (B, 1) adds to the loss: minus the value of acting so."""
         return -values
 
-    def improve(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> dict[str, Tensor]:
-        """One gradient step on what the critic says of this agent's action among the others'.
+    def objective(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:
+        """Loss () of agent i: what the critic says of its action among the others' entries, (B, width) each."""
+        entry, log_probs = self.current(self.own(batch.obs, i), self.own_mask(batch.available_actions, i))
+        rows = self.loss(critic.value_for(i, batch, replaced(entries, i, entry)), log_probs)
+        weights = batch.valid[i]
+        return (rows * weights).sum() / weights.sum().clamp(min=1.0)
+
+    def improve(
+        self, agents: Sequence[int], batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic
+    ) -> dict[str, Tensor]:
+        """One gradient step; the critic gets no gradient.
 
         Args:
-            i: index of the agent.
+            agents: whose policy this is: one agent, or all that share it.
             batch: transitions.
             entries: entries of all agents, (B, width) each; those of the others are taken as they are.
-            critic: the team's critic; it gets no gradient.
+            critic: the team's critic.
 
         Returns:
             Scalars to report.
         """
-        entry, log_probs = self.current(self.own(batch.obs, i), self.own_mask(batch.available_actions, i))
-        values = critic.value_for(i, batch, replaced(entries, i, entry))
-        rows = self.loss(values, log_probs)
-        weights = batch.valid[i]
-        loss = (rows * weights).sum() / weights.sum().clamp(min=1.0)
         self.optimizer.zero_grad()
-        # Naming the inputs keeps autograd from computing gradients of the critic's weights.
-        torch.autograd.backward(loss, inputs=self.parameters)
-        return {"policy_loss": loss, "actor_grad_norm": self.optimizer.step()}
+        total = torch.zeros((), device=batch.obs.device)
+        for i in agents:
+            loss = self.objective(i, batch, entries, critic) / len(agents)
+            # Naming the inputs keeps autograd from computing gradients of the critic's weights.
+            torch.autograd.backward(loss, inputs=self.parameters)
+            total = total + loss.detach()
+        return {"policy_loss": total, "actor_grad_norm": self.optimizer.step()}
 
     @torch.no_grad()
     def entry_for_others(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:

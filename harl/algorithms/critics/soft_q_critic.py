@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harl.algorithms.actors.sac import SAC
 from harl.algorithms.critics.q_critic import QCritic
 from harl.algorithms.entries import joint
 from harl.algorithms.temperature import Temperature
@@ -17,6 +16,9 @@ from harl.buffers.replay import ReplayBatch
 from harl.config import OffPolicyModelConfig, SACConfig
 from harl.envs.api import Layout
 from harl.models.value_norm import ValueNorm
+
+if TYPE_CHECKING:
+    from harl.algorithms.actors.sac import SAC
 
 
 class SoftTwinQCritic(QCritic):
