@@ -47,7 +47,7 @@ class ReplayBatch:
     next_valid: Tensor
     """(A, B, 1). 1 where the agent is in the episode at the state to bootstrap from."""
     index: Tensor
-    """(B,) rows of the buffer, int64."""
+    """(B,) int64, the rows of the buffer."""
 
 
 class Seen(Protocol):
@@ -174,13 +174,11 @@ class ReplayBuffer:
 
     def _write_returns(self) -> None:
         """Write what the last n steps have earned by now."""
-        window = self._window
-        slots = (self.head - np.arange(window.count)) % self.slots
-        for name, values in (("rewards", window.sums), ("discounts", window.discounts())):
-            self._before.write(
-                name, slots, values[: window.count, :, :, None] if self.per_agent_values else values[: window.count]
-            )
-        self._before.write("steps", slots, window.steps[: window.count, :, None])
+        window, count = self._window, self._window.count
+        slots = (self.head - np.arange(count)) % self.slots
+        for name, sums in (("rewards", window.sums), ("discounts", window.discounts())):
+            self._before.write(name, slots, sums[:count, ..., None] if self.per_agent_values else sums[:count])
+        self._before.write("steps", slots, window.steps[:count, :, None])
 
     def break_episodes(self) -> None:
         """Say that the environments were reset from outside: the next step does not follow the last one.
@@ -207,7 +205,7 @@ class ReplayBuffer:
         last = index
         if self._window.n_step > 1:
             last = (index + (steps.long() - 1) * self.num_envs) % (self.slots * self.num_envs)
-        fields = before | self._after.select(last)
+        fields: dict[str, Any] = before | self._after.select(last)
         if not self.layout.has_masks:
             fields |= dict.fromkeys(("available_actions", "next_available_actions"))
         return ReplayBatch(**fields, index=index)
@@ -215,7 +213,7 @@ class ReplayBuffer:
     def get_state(self) -> dict[str, Any]:
         """Copies of the transitions that are there, and what the next ones depend on."""
         return {
-            "shape": self._shape(),
+            "settings": self._settings(),
             "filled": self.filled,
             "head": self.head,
             "window": self._window.get_state(),
@@ -224,22 +222,27 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `get_state` gave; `ValueError` if it is of a buffer of another shape."""
-        if state["shape"] != self._shape():
-            raise ValueError(f"the saved replay buffer has {state['shape']}, this one {self._shape()}; they must agree")
+        """Continue from a state that `get_state` gave.
+
+        Raises:
+            ValueError: it is of a buffer that was built with other arguments.
+        """
+        saved, own = state["settings"], self._settings()
+        different = [f"{name} is {saved[name]} there, {own[name]} here" for name in own if saved[name] != own[name]]
+        if different:
+            raise ValueError(f"the saved replay buffer does not fit this one: {'; '.join(different)}")
         self.filled, self.head = state["filled"], state["head"]
         self._window.set_state(state["window"])
         self._before.set_state(state["before"])
         self._after.set_state(state["after"])
 
-    def _shape(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """What a saved buffer and this one must have in common."""
         return {
-            "slots": self.slots,
+            "transitions": self.slots * self.num_envs,
             "num_envs": self.num_envs,
-            "n_step": self._window.n_step,
-            "state_type": self.layout.state_type,
-            "bytes of a transition": row_bytes(self.layout),
+            "record": {**self._before.shapes, **self._after.shapes},
+            **self._window.settings,
         }
 
 

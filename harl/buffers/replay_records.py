@@ -105,6 +105,7 @@ class Records:
     """
 
     def __init__(self, fields: list[Field], slots: int, num_envs: int, device: torch.device) -> None:
+        self.shapes = {field.name: list(field.shape) for field in fields}
         groups = [[field for field in fields if field.as_bytes == as_bytes] for as_bytes in (False, True)]
         self._groups = [group for group in groups if group]
         self._rows = [_zeros(slots * num_envs, group, device) for group in self._groups]
@@ -112,7 +113,7 @@ class Records:
         """(slots, N, *shape) by field, views of the rows."""
         for group, rows in zip(self._groups, self._rows, strict=True):
             for field, columns in zip(group, _columns(rows, group), strict=True):
-                self._tensors[field.name] = columns.unflatten(1, field.shape).unflatten(0, (slots, num_envs))
+                self._tensors[field.name] = columns.view(slots, num_envs, *field.shape)
         self._arrays: dict[str, NDArray[Any]] = {}
         if device.type == "cpu":
             self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items()}
@@ -145,7 +146,7 @@ class Records:
         for group, rows in zip(self._groups, self._rows, strict=True):
             records = rows.index_select(0, index)
             for field, columns in zip(group, _columns(records, group), strict=True):
-                values = columns.unflatten(1, field.shape)
+                values = columns.view(-1, *field.shape)
                 if field.per_agent:
                     values = values.transpose(0, 1)
                 batch[field.name] = values.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
@@ -170,7 +171,7 @@ def _zeros(count: int, fields: list[Field], device: torch.device) -> Tensor:
 
 
 def _columns(rows: Tensor, fields: list[Field]) -> tuple[Tensor, ...]:
-    return rows.split([field.width for field in fields], dim=1)
+    return torch.split(rows, [field.width for field in fields], dim=1)
 
 
 def _as_bytes(name: str, values: NDArray[Any]) -> NDArray[np.uint8]:

@@ -49,8 +49,9 @@ class ReturnWindow:
             raise ValueError(
                 f"time_limit is {time_limit!r}; allowed with a replay buffer: {', '.join(TIME_LIMITS)}{why}"
             )
+        self.settings = {"n_step": n_step, "gamma": gamma, "reward": reward, "time_limit": time_limit}
         self.per_agent_values = layout.state_type == "FP"
-        self.reward, self.time_limit = reward, time_limit
+        self.reward, self.bootstrap = reward, time_limit == "bootstrap"
         self.n_step = min(n_step, slots)
         self.count = 0
         """Rows that are in use."""
@@ -88,16 +89,15 @@ class ReturnWindow:
     def _ends(self, active: BoolArray, step: EnvStep) -> tuple[BoolArray, BoolArray, BoolArray]:
         """Which learners were there and which terminated, (N, R), and (N,) where sums stop."""
         cut = step.truncated & ~step.terminated & active
-        bootstrap = self.time_limit == "bootstrap"
         if self.per_agent_values:
-            if bootstrap:
+            if self.bootstrap:
                 return active, step.terminated, step.ended | cut.any(1)
             return active, step.terminated | cut, step.ended
-        over = step.ended & ~cut.any(1) if bootstrap else step.ended
+        over = step.ended & ~cut.any(1) if self.bootstrap else step.ended
         return np.ones((len(active), 1), np.bool_), over[:, None], step.ended
 
     def discounts(self) -> NDArray[np.float64]:
-        """(n, N, R): the factor of the value after the steps that each sum covers; 0 for learners that are not there."""
+        """(n, N, R): the factor of the value that follows each sum; 0 for learners that are not there then."""
         return np.where(self.alive, self._powers[self.steps][..., None], 0.0)
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harl.envs.api import mask_width
 from harl.models.init import PLAIN_ACTIVATIONS
 
 
@@ -79,7 +78,7 @@ class DeterministicPolicy(nn.Module):
     ) -> None:
         super().__init__()
         bounded = isinstance(space, spaces.Box)
-        width = int(space.shape[0]) if isinstance(space, spaces.Box) else mask_width(space)
+        width = spaces.flatdim(space)
         self.pi = PlainMLP([obs_dim, *hidden_sizes, width], activation, final_activation if bounded else "identity")
         self.bounds = ActionBounds(space) if isinstance(space, spaces.Box) else None
 

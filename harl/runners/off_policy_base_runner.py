@@ -137,10 +137,10 @@ class OffPolicyBaseRunner(Runner):
             sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(k) for k in space.nvec]  # type: ignore[attr-defined]
             start = 0
             for column, size in enumerate(sizes):
-                legal = (
-                    np.ones((n, size)) if available_actions is None else available_actions[:, i, start : start + size]
-                )
-                actions[:, i, column] = np.where(legal > 0, draw.random((n, size)), -1.0).argmax(-1)
+                ranks = draw.random((n, size))
+                if available_actions is not None:
+                    ranks[available_actions[:, i, start : start + size] == 0] = -1.0
+                actions[:, i, column] = ranks.argmax(-1)
                 start += size
         return actions
 
