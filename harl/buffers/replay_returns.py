@@ -81,10 +81,10 @@ class ReturnWindow:
 
     def _earned(self, step: EnvStep) -> NDArray[Any]:
         """(N, 1) for the team or for all agents alike, or (N, A)."""
-        rewards = step.rewards[..., 0]
-        if self.reward == "individual":
-            return rewards
-        return rewards.sum(1, keepdims=True) if self.reward == "shared_sum" else rewards.mean(1, keepdims=True)
+        rewards: NDArray[Any] = step.rewards[..., 0]
+        if self.reward != "individual":
+            rewards = rewards.sum(1, keepdims=True) if self.reward == "shared_sum" else rewards.mean(1, keepdims=True)
+        return rewards
 
     def _ends(self, active: BoolArray, step: EnvStep) -> tuple[BoolArray, BoolArray, BoolArray]:
         """Which learners were there and which terminated, (N, R), and (N,) where sums stop."""

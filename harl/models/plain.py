@@ -131,6 +131,19 @@ class QNet(nn.Module):
     def forward(self, share_obs: Tensor, joint: Tensor) -> Tensor:
         return self.mlp(torch.cat([share_obs, joint], dim=-1))  # type: ignore[no-any-return]
 
+    def state_part(self, share_obs: Tensor) -> Tensor:
+        """What the states contribute to the first layer, for several joint actions in the same states."""
+        first = self.mlp.mlp[0]
+        return functional.linear(share_obs, first.weight[:, : share_obs.shape[-1]], first.bias)
+
+    def of_actions(self, state_part: Tensor, joint: Tensor) -> Tensor:
+        """The rest of `forward`: Q of joint actions in the states that `state_part` is of."""
+        first, *others = self.mlp.mlp
+        x = state_part + functional.linear(joint, first.weight[:, -joint.shape[-1] :])
+        for layer in others:
+            x = layer(x)
+        return x
+
 
 class DuelingQNet(nn.Module):
     """Q(x, ·) (…, n) = V(x) + A(x, ·) − mean A(x, ·) (Wang et al. 2016, eq. 9)."""

@@ -15,17 +15,18 @@ class OffPolicyHARunner(OffPolicyBaseRunner):
         batch = self.train_critic()
         if not self.actors_turn:
             return
-        actors = self.team.actors
-        with torch.no_grad():
-            entries = [
-                actor.current(actor.own(batch.obs, i), actor.own_mask(batch.available_actions, i))[0]
-                for i, actor in enumerate(actors)
-            ]
-        for i in self.update_order():
+        actors, order = self.team.actors, self.update_order()
+        self.critic.look_at(batch)
+        # Nobody looks at what the first one did before, or at what the last one does afterwards.
+        entries = [batch.actions[i] for i in range(len(actors))]
+        for i in order[1:]:
+            entries[i] = actors[i].entry_before(i, batch)
+        for i in order:
             actor, agent = actors[i], self.layout.agents[i]
             self.metrics[agent].add(**actor.improve([i], batch, entries, self.critic))
             self.metrics[agent].add(**actor.adapt(i, batch))
-            entries[i] = actor.entry_for_others(i, batch, entries, self.critic)
+            if i != order[-1]:
+                entries[i] = actor.entry_for_others(i, batch, entries, self.critic)
         self.metrics["critic"].add(**self.critic.adapt(batch, actors))
         self.follow()
 

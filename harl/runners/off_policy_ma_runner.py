@@ -13,6 +13,7 @@ class OffPolicyMARunner(OffPolicyBaseRunner):
         batch = self.train_critic()
         if not self.actors_turn:
             return
+        self.critic.look_at(batch)
         taken, agents = self.critic.encode(batch), self.layout.agents
         if self.team.shared:
             info = self.team.own[0].improve(range(len(agents)), batch, taken, self.critic)

@@ -103,9 +103,13 @@ class OffPolicyActor(ABC):
         return {"policy_loss": total, "actor_grad_norm": self.optimizer.step()}
 
     @torch.no_grad()
+    def entry_before(self, i: int, batch: ReplayBatch) -> Tensor:
+        """What agents that are updated before this one see of it: its action under its current policy."""
+        return self.current(self.own(batch.obs, i), self.own_mask(batch.available_actions, i))[0]
+
     def entry_for_others(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:
         """What agents that are updated later see of this one: its action under the improved policy."""
-        return self.current(self.own(batch.obs, i), self.own_mask(batch.available_actions, i))[0]
+        return self.entry_before(i, batch)
 
     def adapt(self, i: int, batch: ReplayBatch) -> dict[str, Tensor]:
         """What else is learned after `improve`; nothing here."""

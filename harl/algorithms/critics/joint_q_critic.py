@@ -52,6 +52,7 @@ class JointQCritic(Critic):
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         self.flat, self.target_flat = FlatParameters([self.network]), FlatParameters([self.target_network])
         self.optimizer = FlatOptimizer(self.flat.whole(), config.critic_lr, config.opti_eps, 0.0, None)
+        self._values = torch.empty(0)
 
     def index(self, entries: Sequence[Tensor]) -> Tensor:
         """Index (B, 1) of the joint action of choices (B, 1) of all agents."""
@@ -78,13 +79,17 @@ class JointQCritic(Critic):
         return {"value_loss": loss, "critic_grad_norm": self.optimizer.step(), "q": values.mean()}
 
     @torch.no_grad()
+    def look_at(self, batch: ReplayBatch) -> None:
+        self._values = self.network(batch.share_obs)
+
+    @torch.no_grad()
     def value_for(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor]) -> Tensor:
-        return self._pick(self.network(self._state(i, batch)), self.index(entries))
+        return self._pick(self._seen_by(i), self.index(entries))
 
     @torch.no_grad()
     def best_reply(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], mask: Tensor | None) -> Tensor:
         """The choice (B, 1) of agent i, among the legal ones, that is worth most given what the others do."""
-        values = self.network(self._state(i, batch))
+        values = self._seen_by(i)
         others = self.index([entry * (k != i) for k, entry in enumerate(entries)])
         options = others + self.strides[i] * torch.arange(self.sizes[i], device=values.device)
         worth = values.gather(-1, options)
@@ -92,9 +97,9 @@ class JointQCritic(Critic):
             worth = worth.masked_fill(mask == 0, -torch.inf)
         return worth.argmax(-1, keepdim=True).float()
 
-    @staticmethod
-    def _state(i: int, batch: ReplayBatch) -> Tensor:
-        return batch.share_obs[i] if batch.share_obs.dim() == 3 else batch.share_obs
+    def _seen_by(self, i: int) -> Tensor:
+        """Values (B, joint actions) in the states that were looked at; with FP states, in agent i's."""
+        return self._values[i] if self._values.dim() == 3 else self._values
 
     @staticmethod
     def _pick(values: Tensor, index: Tensor) -> Tensor:

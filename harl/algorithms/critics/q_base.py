@@ -42,8 +42,15 @@ class Critic(ABC):
         """
 
     @abstractmethod
+    def look_at(self, batch: ReplayBatch) -> None:
+        """Work out, once, what is the same for all agents that are improved on this batch with this critic."""
+
+    @abstractmethod
     def value_for(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor]) -> Tensor:
-        """What agent i maximises, (B, 1), if all agents did `entries`; with FP states, seen from agent i's own."""
+        """What agent i maximises, (B, 1), if all agents did `entries`; with FP states, seen from agent i's own.
+
+        Needs `look_at` with the same batch since the critic was last changed.
+        """
 
     @abstractmethod
     def encode(self, batch: ReplayBatch) -> list[Tensor]:

@@ -31,6 +31,8 @@ class QCritic(Critic):
 
     count = 1
     """Networks: with two, targets take the smaller one (Fujimoto et al. 2018)."""
+    asked = 1
+    """How many of them actors are told of; of two, the smaller one."""
 
     def __init__(
         self, layout: Layout, model: OffPolicyModelConfig, config: OffPolicyAlgoConfig, device: torch.device
@@ -42,6 +44,7 @@ class QCritic(Critic):
         self.target_networks = [copy.deepcopy(network).requires_grad_(False) for network in self.networks]
         self.flat, self.target_flat = FlatParameters(self.networks), FlatParameters(self.target_networks)
         self.optimizer = FlatOptimizer(self.flat.whole(), config.critic_lr, config.opti_eps, 0.0, None)
+        self._state_parts: list[Tensor] = []
 
     def encode(self, batch: ReplayBatch) -> list[Tensor]:
         return [code.encode(batch.actions[i]) for i, code in enumerate(self.codes)]
@@ -70,9 +73,15 @@ class QCritic(Critic):
         """Loss of each row."""
         return (values - targets).square()
 
+    @torch.no_grad()
+    def look_at(self, batch: ReplayBatch) -> None:
+        self._state_parts = [network.state_part(batch.share_obs) for network in self.networks[: self.asked]]
+
     def value_for(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor]) -> Tensor:
-        states = batch.share_obs[i] if batch.share_obs.dim() == 3 else batch.share_obs
-        return self.networks[0](states, joint(entries))  # type: ignore[no-any-return]
+        actions = joint(entries)
+        parts = [part[i] if part.dim() == 3 else part for part in self._state_parts]
+        values = [network.of_actions(part, actions) for network, part in zip(self.networks, parts, strict=False)]
+        return values[0] if len(values) == 1 else torch.minimum(*values)
 
     @staticmethod
     def _spread(states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

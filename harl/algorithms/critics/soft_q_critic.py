@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from harl.algorithms.critics.q_critic import QCritic
-from harl.algorithms.entries import joint
 from harl.algorithms.temperature import Temperature
 from harl.buffers.replay import ReplayBatch
 from harl.config import OffPolicyModelConfig, SACConfig
@@ -30,6 +29,7 @@ class SoftTwinQCritic(QCritic):
     """
 
     count = 2
+    asked = 2
     config: SACConfig
 
     def __init__(self, layout: Layout, model: OffPolicyModelConfig, config: SACConfig, device: torch.device) -> None:
@@ -62,8 +62,7 @@ class SoftTwinQCritic(QCritic):
         return (values - targets).square()
 
     def value_for(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor]) -> Tensor:
-        states = batch.share_obs[i] if batch.share_obs.dim() == 3 else batch.share_obs
-        values = torch.stack([network(states, joint(entries)) for network in self.networks]).amin(0)
+        values = super().value_for(i, batch, entries)
         return values if self.value_normalizer is None else self.value_normalizer.denormalize(values)
 
     def adapt(self, batch: ReplayBatch, actors: Sequence[SAC]) -> dict[str, Tensor]:
