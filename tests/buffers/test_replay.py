@@ -67,6 +67,17 @@ def test_target_at_a_time_limit_uses_the_final_state_TLB04(
     assert (batch.next_obs == 50.0).all()
 
 
+def test_agents_that_left_before_do_not_say_how_the_episode_ended() -> None:
+    layout = layout_of(2, 1, 1)
+    buffer = buffer_of(layout, 4, 1)
+    first_left = still(layout, [0.0], active=np.array([[[0.0], [1.0]]], np.float32))
+    # The flag of the first agent is a leftover; the second one, which ends the episode, terminates.
+    step = replace(cut(layout, [0.0], [1.0], terminated=True), truncated=np.array([[True, False]]))
+    step.terminated[0, 0] = False
+    buffer.insert(first_left, no_op(layout, 1), step)
+    assert buffer.sample(1).discounts.item() == 0.0
+
+
 class Spy(BaseParallelWrapper):
     """Keeps the last observations of each episode."""
 
