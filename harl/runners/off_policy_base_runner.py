@@ -299,6 +299,7 @@ class OffPolicyBaseRunner(Runner):
         elif state["now"] is not None:
             self.notices.append(f"{self.envs.name} cannot save its state: the environments were reset")
             self.tracker.reset()
+            self.buffer.break_episodes()
             self._start_envs(
                 self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads, self.env_steps)
             )
