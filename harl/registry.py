@@ -31,6 +31,7 @@ from harl.algorithms.off_policy_team import OffPolicyTeam
 from harl.algorithms.team import Acting, Team
 from harl.config import AlgoArgs, Config, EnvArgs, ModelConfig, MPEConfig, OnPolicyAlgoConfig, PettingZooConfig
 from harl.envs.api import Layout, VectorEnv
+from harl.models.init import ACTIVATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,8 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
             )
     if algorithm.bounded:
         problems += _unbounded(name, layout)
+    if algorithm.actor is SAC:
+        problems += _activation_problems(config.algo.model.activation_func, layout)  # type: ignore[union-attr]
     if algorithm.critic is JointQCritic and not problems and joint_actions(layout) > LARGEST_JOINT:
         problems.append(
             f"env: these agents have {' x '.join(str(n) for n in layout.action_numbers)} = {joint_actions(layout):,} "
@@ -150,6 +153,20 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
     if config.algo.algo.share_param:
         problems += _sharing_problems(name, algorithm, layout)
     return problems
+
+
+def _activation_problems(activation: str, layout: Layout) -> list[str]:
+    discrete = [
+        agent
+        for agent, space in zip(layout.agents, layout.action_spaces, strict=True)
+        if not isinstance(space, spaces.Box)
+    ]
+    if activation in ACTIVATIONS or not discrete:
+        return []
+    return [
+        f"model.activation_func={activation}: does not go with the discrete actions of {', '.join(discrete)}; allowed "
+        f"for their policies: {', '.join(ACTIVATIONS)}"
+    ]
 
 
 def _unbounded(name: str, layout: Layout) -> list[str]:

@@ -92,7 +92,7 @@ class OffPolicyAlgoConfig:
     """Adam's epsilon."""
     gamma: float = field(metadata=FRACTION)
     """Discount factor of one step."""
-    buffer_size: int = field(metadata=COUNT)
+    buffer_size: int = field(metadata=STEPS)
     """Transitions that the replay buffer holds."""
     batch_size: int = field(metadata=COUNT)
     """Transitions of one update."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,23 +46,35 @@ class ActionBounds(nn.Module):
         ValueError: a dimension is unbounded.
     """
 
+    low: Tensor
+    high: Tensor
     scale: Tensor
     offset: Tensor
+    log_scale: Tensor
+    """What the map takes from a log-density; a dimension in which there is one value only takes nothing."""
 
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ValueError(f"{space} is unbounded: there is nothing to map a bounded action to")
-        self.register_buffer("scale", torch.tensor((high - low) / 2, dtype=torch.float32), persistent=False)
-        self.register_buffer("offset", torch.tensor((high + low) / 2, dtype=torch.float32), persistent=False)
+        half = (high - low) / 2
+        values = {
+            "low": low,
+            "high": high,
+            "scale": half,
+            "offset": (high + low) / 2,
+            "log_scale": np.log(np.where(half > 0, half, 1.0)),
+        }
+        for name, value in values.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32), persistent=False)
 
     def forward(self, unit: Tensor) -> Tensor:
         return unit * self.scale + self.offset
 
     def clamp(self, actions: Tensor) -> Tensor:
-        """Actions moved to the nearest one inside."""
-        return torch.minimum(torch.maximum(actions, self.offset - self.scale), self.offset + self.scale)
+        """Actions moved to the nearest one inside; what `forward` gives may be outside by a rounding."""
+        return torch.minimum(torch.maximum(actions, self.low), self.high)
 
 
 class DeterministicPolicy(nn.Module):
@@ -117,8 +129,8 @@ class SquashedGaussianPolicy(nn.Module):
         gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         # log(1 − tanh(u)²) in a form that neither overflows nor cancels (Haarnoja et al. 2018, appendix C).
         squash = 2 * (math.log(2) - raw - functional.softplus(-2 * raw))
-        scale = torch.log(self.bounds.scale)
-        return self.bounds(torch.tanh(raw)), (gaussian - squash - scale).sum(-1, keepdim=True)
+        log_density = gaussian - squash - self.bounds.log_scale
+        return self.bounds(torch.tanh(raw)), log_density.sum(-1, keepdim=True)
 
 
 class QNet(nn.Module):
@@ -133,13 +145,13 @@ class QNet(nn.Module):
 
     def state_part(self, share_obs: Tensor) -> Tensor:
         """What the states contribute to the first layer, for several joint actions in the same states."""
-        first = self.mlp.mlp[0]
+        first = cast(nn.Linear, self.mlp.mlp[0])
         return functional.linear(share_obs, first.weight[:, : share_obs.shape[-1]], first.bias)
 
     def of_actions(self, state_part: Tensor, joint: Tensor) -> Tensor:
         """The rest of `forward`: Q of joint actions in the states that `state_part` is of."""
         first, *others = self.mlp.mlp
-        x = state_part + functional.linear(joint, first.weight[:, -joint.shape[-1] :])
+        x = state_part + functional.linear(joint, cast(nn.Linear, first).weight[:, -joint.shape[-1] :])
         for layer in others:
             x = layer(x)
         return x

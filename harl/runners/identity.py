@@ -8,10 +8,11 @@ from typing import Any
 
 from harl.config import AlgoArgs, ConfigError
 from harl.envs.api import Layout
+from harl.registry import ALGORITHMS
 
 
 def describe_team(layout: Layout, algo_args: AlgoArgs) -> dict[str, Any]:
-    """What the shapes of a team's networks follow from, in plain data."""
+    """What the shapes of a team's networks and the meaning of their outputs follow from, in plain data."""
     return {
         "agents": list(layout.agents),
         "observation_spaces": [str(space) for space in layout.observation_spaces],
@@ -19,6 +20,8 @@ def describe_team(layout: Layout, algo_args: AlgoArgs) -> dict[str, Any]:
         "share_obs_shape": list(layout.share_obs_shape),
         "model": _shapes(algo_args.model),
         "share_param": algo_args.algo.share_param,
+        "critic": ALGORITHMS[algo_args.algo.name].critic.__name__,
+        "use_valuenorm": getattr(algo_args.algo, "use_valuenorm", False),
     }
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor
 
-from harl.algorithms.base import Metrics
+from harl.algorithms.base import NonFiniteError, Reports
 from harl.algorithms.off_policy_team import OffPolicyTeam
 from harl.buffers.replay import ReplayBatch, ReplayBuffer
-from harl.config import OffPolicyAlgoConfig, OffPolicyTrainConfig
+from harl.config import ConfigError, OffPolicyAlgoConfig, OffPolicyTrainConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.experiment.episodes import EnvMetrics, EpisodeTracker
 from harl.experiment.seeding import Purpose
@@ -44,21 +45,24 @@ class OffPolicyBaseRunner(Runner):
         actor, critic = off_policy_parts(ALGORITHMS[algo.name])
         self.team = OffPolicyTeam(self.layout, self.algo_args, actor, self.device, self.exploration)
         self.critic = critic(self.layout, self.algo_args.model, algo, self.device)
-        self.buffer = ReplayBuffer(
-            self.layout,
-            algo.buffer_size,
-            train.n_rollout_threads,
-            algo.n_step,
-            algo.gamma,
-            self.env_args.reward,
-            algo.time_limit,
-            self.replay_order,
-            self.device,
-        )
+        try:
+            self.buffer = ReplayBuffer(
+                self.layout,
+                algo.buffer_size,
+                train.n_rollout_threads,
+                algo.n_step,
+                algo.gamma,
+                self.env_args.reward,
+                algo.time_limit,
+                self.replay_order,
+                self.device,
+            )
+        except ValueError as error:
+            raise ConfigError([f"algo.buffer_size={algo.buffer_size}: {error}"]) from None
         self.tracker = EpisodeTracker(train.n_rollout_threads, self.layout.agents)
         self.env_metrics = EnvMetrics()
         self.means = RunningMeans()
-        self.metrics = {name: Metrics() for name in ("critic", *self.layout.agents)}
+        self.reports = Reports()
         self.train_return: float | None = None
         self.vector_steps = 0
         """Vector steps since the warm-up."""
@@ -88,13 +92,20 @@ class OffPolicyBaseRunner(Runner):
     def announce(self) -> None:
         """Say what is about to happen."""
         announce_team(self)
-        train = self.train_config
+        train, n = self.train_config, self.train_config.n_rollout_threads
         self.logger.message(
             f"{train.warmup_steps:,} random steps, then {train.update_per_train:g} updates of {self.algo.batch_size} "
-            f"transitions for each of {train.n_rollout_threads} x 1 environment steps, every {train.train_interval} "
-            f"vector steps, on {self.device}; threads {self.threads.acting} acting, {self.threads.updating} updating; "
+            f"transitions for each step of {n} environments, made every {train.train_interval} such steps, on "
+            f"{self.device}; threads {self.threads.acting} acting, {self.threads.updating} updating; "
             f"replay buffer of {self.algo.buffer_size:,} transitions, {self.buffer.nbytes / 2**20:,.0f} MiB when full"
         )
+        learning = -(-train.num_env_steps // n) - -(-train.warmup_steps // n)
+        if self.updates_until(learning - learning % train.train_interval) < 1 and not self.finished:
+            self.logger.message(
+                f"nothing will be learned: train.num_env_steps={train.num_env_steps} is over before the first update "
+                f"(train.warmup_steps={train.warmup_steps}, train.train_interval={train.train_interval}, "
+                f"train.update_per_train={train.update_per_train:g})"
+            )
 
     def start(self) -> None:
         """Start the environments of a new run."""
@@ -122,17 +133,14 @@ class OffPolicyBaseRunner(Runner):
     def sample_actions(self, available_actions: FloatArray | None = None) -> FloatArray:
         """Random actions (N, A, action_dim), even among the legal ones (N, A, action_number), even within each Box.
 
-        Dimensions of a Box that have no bounds are drawn from a standard normal.
+        Dimensions of a Box without bounds are drawn from a standard normal; those with one bound lie beyond it by the
+        size of such a draw.
         """
         n, draw = self.train_config.n_rollout_threads, self.random_actions
         actions = np.zeros((n, self.layout.num_agents, self.layout.action_dim), np.float32)
         for i, space in enumerate(self.layout.action_spaces):
             if isinstance(space, spaces.Box):
-                bounded = np.isfinite(space.low) & np.isfinite(space.high)
-                low, high = np.where(bounded, space.low, 0.0), np.where(bounded, space.high, 1.0)
-                width = space.shape[0]
-                even = draw.uniform(low, high, (n, width))
-                actions[:, i, :width] = np.where(bounded, even, draw.standard_normal((n, width)))
+                actions[:, i, : space.shape[0]] = _random_points(space, n, draw)
                 continue
             sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(k) for k in space.nvec]  # type: ignore[attr-defined]
             start = 0
@@ -178,21 +186,36 @@ class OffPolicyBaseRunner(Runner):
         self.means.count_steps(self.train_config.n_rollout_threads)
 
     def learn_for_a_while(self) -> None:
-        """A bout of updates: `train_interval` · `update_per_train`."""
+        """A bout of updates: `train_interval` · `update_per_train` of them, what is not whole left to a later one.
+
+        Raises:
+            NonFiniteError: a loss or a gradient became NaN or infinite; names the learner, the number and the step.
+        """
         self.prep_training()
         self.decay_learning_rates()
+        before = self.updates_until(self.vector_steps - self.train_config.train_interval)
         with self.means.timed("update"):
-            for _ in range(max(1, round(self.train_config.train_interval * self.train_config.update_per_train))):
+            for _ in range(self.updates_until(self.vector_steps) - before):
                 self.train()
-            self._note_metrics()
+            try:
+                self.means.add(self.reports.drain())
+            except NonFiniteError as error:
+                raise NonFiniteError(
+                    f"{error}, after {self.env_steps} environment steps; the checkpoints are from before it"
+                ) from None
         self.threads.for_acting()
 
-    def _note_metrics(self) -> None:
-        for owner, metrics in self.metrics.items():
-            prefix = "critic" if owner == "critic" else f"agent/{owner}"
-            message = owner if owner == "critic" else f"actor of {owner}"
-            self.means.add({f"{prefix}/{name}": value for name, value in metrics.means(message).items()})
-            self.metrics[owner] = Metrics()
+    def updates_until(self, vector_steps: int) -> int:
+        """Updates that so many vector steps after the warm-up are worth."""
+        return round(vector_steps * self.train_config.update_per_train)
+
+    def report(self, learner: int | Literal["critic"], values: Mapping[str, Tensor]) -> None:
+        """Note scalars of an agent, by its index, or of the critic, for the log."""
+        if learner == "critic":
+            self.reports.add("critic", "critic", values)
+        else:
+            owner = f"actor of {self.team.actors[learner].name}"
+            self.reports.add(owner, f"agent/{self.layout.agents[learner]}", values)
 
     def decay_learning_rates(self) -> None:
         """With `train.use_linear_lr_decay`, lr · (1 − steps taken / budget)."""
@@ -216,7 +239,7 @@ class OffPolicyBaseRunner(Runner):
             entry, log_prob = actor.following(actor.own(batch.next_obs, i), masks)
             entries.append(entry)
             log_probs.append(log_prob)
-        self.metrics["critic"].add(**self.critic.train(batch, entries, log_probs))
+        self.report("critic", self.critic.train(batch, entries, log_probs))
         return batch
 
     @property
@@ -254,11 +277,10 @@ class OffPolicyBaseRunner(Runner):
         self.critic.set_state(state["critic"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Take over the weights of actors and critic, slow ones and normaliser included."""
+        """Take over the weights of actors and critic, slow ones and normaliser included; temperatures start anew."""
         for actor in self.team.own:
-            kept = state["actors"][actor.name]
-            actor.set_state({name: part for name, part in kept.items() if name in ("policy", "target")})
-        self.critic.set_state({name: part for name, part in state["critic"].items() if name != "optimizer"})
+            actor.set_state(_weights_alone(state["actors"][actor.name]))
+        self.critic.set_state(_weights_alone(state["critic"]))
 
     def progress_state(self) -> dict[str, Any]:
         """Environments, what the agents see, statistics, generators, counters, and the replay where asked."""
@@ -270,6 +292,7 @@ class OffPolicyBaseRunner(Runner):
             "total_it": self.total_it,
             "tracker": self.tracker.get_state(),
             "means": self.means.get_state(),
+            "env_metrics": self.env_metrics.get_state(),
             "exploration": self.exploration.get_state(),
             "replay_order": self.replay_order.get_state(),
             "agent_order": self.agent_order.get_state(),
@@ -281,6 +304,7 @@ class OffPolicyBaseRunner(Runner):
         self.vector_steps, self.total_it = state["vector_steps"], state["total_it"]
         self.tracker.set_state(state["tracker"])
         self.means.set_state(state["means"])
+        self.env_metrics.set_state(state["env_metrics"])
         self.exploration.set_state(state["exploration"])
         self.replay_order.set_state(state["replay_order"])
         self.agent_order.set_state(state["agent_order"])
@@ -288,7 +312,8 @@ class OffPolicyBaseRunner(Runner):
         if state["replay"] is not None:
             self.buffer.set_state(state["replay"])
         elif self.env_steps:
-            self.enough = max(self.algo.batch_size, self.train_config.warmup_steps)
+            room = self.buffer.slots * self.buffer.num_envs
+            self.enough = min(max(self.algo.batch_size, self.train_config.warmup_steps), room)
             self.notices.append(
                 "the checkpoint has no replay buffer (algo.save_replay=false): it is filled again by the policy, and "
                 f"learning goes on when it holds {self.enough:,} transitions"
@@ -303,3 +328,17 @@ class OffPolicyBaseRunner(Runner):
             self._start_envs(
                 self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads, self.env_steps)
             )
+
+
+def _random_points(space: spaces.Box, n: int, draw: np.random.Generator) -> NDArray[Any]:
+    """(n, k) points of a Box."""
+    has_low, has_high = np.isfinite(space.low), np.isfinite(space.high)
+    bounded, shape = has_low & has_high, (n, *space.shape)
+    even = draw.uniform(np.where(bounded, space.low, 0.0), np.where(bounded, space.high, 1.0), shape)
+    normal = draw.standard_normal(shape)
+    above, below = space.low + np.abs(normal), space.high - np.abs(normal)
+    return np.where(bounded, even, np.where(has_low, above, np.where(has_high, below, normal)))
+
+
+def _weights_alone(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in state.items() if name not in ("optimizer", "temperature")}

@@ -22,12 +22,12 @@ class OffPolicyHARunner(OffPolicyBaseRunner):
         for i in order[1:]:
             entries[i] = actors[i].entry_before(i, batch)
         for i in order:
-            actor, agent = actors[i], self.layout.agents[i]
-            self.metrics[agent].add(**actor.improve([i], batch, entries, self.critic))
-            self.metrics[agent].add(**actor.adapt(i, batch))
+            actor = actors[i]
+            self.report(i, actor.improve([i], batch, entries, self.critic))
+            self.report(i, actor.adapt(i, batch))
             if i != order[-1]:
                 entries[i] = actor.entry_for_others(i, batch, entries, self.critic)
-        self.metrics["critic"].add(**self.critic.adapt(batch, actors))
+        self.report("critic", self.critic.adapt(batch, actors))
         self.follow()
 
     def update_order(self) -> list[int]:

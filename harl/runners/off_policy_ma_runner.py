@@ -14,12 +14,12 @@ class OffPolicyMARunner(OffPolicyBaseRunner):
         if not self.actors_turn:
             return
         self.critic.look_at(batch)
-        taken, agents = self.critic.encode(batch), self.layout.agents
+        taken, agents = self.critic.encode(batch), range(self.layout.num_agents)
         if self.team.shared:
-            info = self.team.own[0].improve(range(len(agents)), batch, taken, self.critic)
-            for agent in agents:
-                self.metrics[agent].add(**info)
+            info = self.team.own[0].improve(agents, batch, taken, self.critic)
+            for i in agents:
+                self.report(i, info)
         else:
-            for i, agent in enumerate(agents):
-                self.metrics[agent].add(**self.team.own[i].improve([i], batch, taken, self.critic))
+            for i in agents:
+                self.report(i, self.team.own[i].improve([i], batch, taken, self.critic))
         self.follow()

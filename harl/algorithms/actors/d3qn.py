@@ -68,7 +68,7 @@ class D3QN(OffPolicyActor):
         choice = mask_logits(values.detach(), mask).argmax(-1, keepdim=True)
         targets = critic.value_for(i, batch, replaced(entries, i, choice.float()))
         weights = batch.valid[i]
-        rows = (values.gather(-1, choice) - targets).square()
+        rows: Tensor = (values.gather(-1, choice) - targets).square()
         return (rows * weights).sum() / weights.sum().clamp(min=1.0)
 
     def entry_for_others(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:

@@ -38,7 +38,7 @@ class DDPG(OffPolicyActor):
                 return self.code.decode(self.code.straight_through(output, available_actions, self.generator)[0])
             return self.code.decode(self.code.greedy(output, available_actions))
         if not explore:
-            return output  # type: ignore[no-any-return]
+            return self._inside(output)
         return self.noisy(output, self.config.expl_noise, None)
 
     def noisy(self, actions: Tensor, std: float, limit: float | None) -> Tensor:
@@ -64,4 +64,9 @@ class DDPG(OffPolicyActor):
     @torch.no_grad()
     def following(self, obs: Tensor, available_actions: Tensor | None) -> tuple[Tensor, Tensor | None]:
         output = self.target_network(obs)
-        return (output if self.code.nvec is None else self.code.greedy(output, available_actions)), None
+        return (self._inside(output) if self.code.nvec is None else self.code.greedy(output, available_actions)), None
+
+    def _inside(self, actions: Tensor) -> Tensor:
+        bounds = self.network.bounds
+        assert bounds is not None
+        return bounds.clamp(actions)

@@ -52,7 +52,8 @@ class SAC(OffPolicyActor):
     @torch.no_grad()
     def act(self, obs: Tensor, available_actions: Tensor | None, explore: bool) -> Tensor:
         if isinstance(self.network, SquashedGaussianPolicy):
-            return self.network(obs, self._noise(obs) if explore else None)[0]  # type: ignore[no-any-return]
+            actions, _ = self.network(obs, self._noise(obs) if explore else None)
+            return self.network.bounds.clamp(actions)
         distribution = self.network(obs, available_actions)
         return distribution.sample(self.generator) if explore else distribution.mode()  # type: ignore[no-any-return]
 

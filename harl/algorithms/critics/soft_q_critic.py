@@ -53,7 +53,7 @@ class SoftTwinQCritic(QCritic):
         targets = batch.rewards + batch.discounts * (following - self.temperature.alpha * total)
         if self.value_normalizer is None:
             return targets
-        self.value_normalizer.update(targets.reshape(-1, 1))
+        self.value_normalizer.update(targets, batch.valid if targets.dim() == 3 else None)
         return self.value_normalizer.normalize(targets)
 
     def error(self, values: Tensor, targets: Tensor) -> Tensor:
@@ -82,6 +82,7 @@ class SoftTwinQCritic(QCritic):
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
-        self.temperature.set_state(state["temperature"])
+        if "temperature" in state:
+            self.temperature.set_state(state["temperature"])
         if self.value_normalizer is not None:
             self.value_normalizer.load_state_dict(state["value_normalizer"])
