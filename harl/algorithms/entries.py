@@ -59,7 +59,7 @@ class ActionCode:
 
         Returns:
             Entries (…, width), exactly one-hot in each component and never a masked one, and the log-probability of
-            what was chosen (…, 1), summed over components.
+            what was chosen (…, 1), summed over components, with the same gradient behind the choice.
         """
         assert self.nvec is not None
         entries, log_probs = [], []
@@ -68,8 +68,9 @@ class ActionCode:
             gumbel = -torch.empty_like(log_p).exponential_(generator=generator).clamp_(min=1e-20).log()
             soft = torch.softmax(log_p + gumbel, dim=-1)
             hard = functional.one_hot(soft.argmax(-1), part.shape[-1]).to(soft.dtype)
-            entries.append(hard + soft - soft.detach())
-            log_probs.append((hard * log_p).sum(-1, keepdim=True))
+            entries.append(hard + (soft - soft.detach()))  # in this order exactly one-hot
+            # Through the entry: the gradient of log p of a fixed choice has a mean of 0 and would not raise the entropy.
+            log_probs.append((entries[-1] * log_p).sum(-1, keepdim=True))
         return torch.cat(entries, dim=-1), torch.stack(log_probs).sum(0)
 
 
