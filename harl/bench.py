@@ -56,7 +56,7 @@ def matrix_floor(widths: list[list[int]], rows: int, epochs: int, evaluations: l
 
 def floor_of(runner: OnPolicyBaseRunner) -> float:
     """Microseconds per environment step of the matrix products of this runner's update; the best of five."""
-    hidden = list(runner.algo_args.model.hidden_sizes)
+    hidden = list(runner.model_config.hidden_sizes)
     networks = [[p.shape[1] for p in actor.policy.parameters() if p.dim() == 2][:1] for actor in runner.actors]
     outputs = [[p.shape[0] for p in actor.policy.parameters() if p.dim() == 2][-1:] for actor in runner.actors]
     widths = [first + hidden + last for first, last in zip(networks, outputs, strict=True)]
@@ -137,7 +137,7 @@ def report(runner: OnPolicyBaseRunner, result: dict[str, float]) -> None:
     loop, floor = result["loop"], result["floor (one thread)"]
     print(
         f"{runner.algo.name}, {runner.envs.name}/{runner.envs.scenario}, {runner.buffer.num_envs} environments x "
-        f"{runner.buffer.episode_length} steps, {list(runner.algo_args.model.hidden_sizes)}, "
+        f"{runner.buffer.episode_length} steps, {list(runner.model_config.hidden_sizes)}, "
         f"threads {runner.threads.acting} acting, {runner.threads.updating} updating"
     )
     for name in ("environment", "collect", "update", "loop", "floor (one thread)"):

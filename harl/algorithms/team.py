@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -47,6 +47,27 @@ class _Group:
         if len(self.agents) == array.shape[1] and width == array.shape[2]:
             return array
         return array[:, self.columns, :width]
+
+
+class Acting(Protocol):
+    """A team that acts, whatever it is made of."""
+
+    layout: Layout
+    device: torch.device
+    networks: Any
+    """The policies' networks: one an agent, or one for all."""
+
+    def refresh(self) -> None:
+        """Take over changed weights before acting."""
+
+    def act(
+        self,
+        obs: Tensor,
+        available_actions: Tensor | None = None,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Actions (N, A, action_dim), and their log-probabilities where the policies have them."""
 
 
 def mlp_spec(model: ModelConfig) -> MLPSpec:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from harl.config import AlgoArgs, ConfigError
 from harl.envs.api import Layout
+from harl.registry import ALGORITHMS
 
 
 def describe_team(layout: Layout, algo_args: AlgoArgs) -> dict[str, Any]:
-    """What the shapes of a team's networks follow from, in plain data."""
+    """What the shapes of a team's networks and the meaning of their outputs follow from, in plain data."""
     return {
         "agents": list(layout.agents),
         "observation_spaces": [str(space) for space in layout.observation_spaces],
         "action_spaces": [str(space) for space in layout.action_spaces],
         "share_obs_shape": list(layout.share_obs_shape),
-        "hidden_sizes": list(algo_args.model.hidden_sizes),
+        "model": _shapes(algo_args.model),
         "share_param": algo_args.algo.share_param,
+        "critic": ALGORITHMS[algo_args.algo.name].critic.__name__,
+        "use_valuenorm": getattr(algo_args.algo, "use_valuenorm", False),
     }
 
 
@@ -34,3 +38,10 @@ def refuse_other_team(saved: Mapping[str, Any], own: Mapping[str, Any], where: s
     ]
     if differences:
         raise ConfigError(differences)
+
+
+def _shapes(model: Any) -> dict[str, Any]:
+    """Keys of the `model` section that say which parameters there are."""
+    values = dataclasses.asdict(model)
+    shaping = {name: list(value) for name, value in values.items() if name.endswith("hidden_sizes")}
+    return shaping | {name: value for name, value in values.items() if name == "use_feature_normalization"}

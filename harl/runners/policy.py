@@ -13,12 +13,12 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from harl.algorithms.team import Team
-from harl.config import Config, ConfigError, OnPolicyAlgoConfig, load_yaml
+from harl.algorithms.team import Acting
+from harl.config import Config, ConfigError, load_yaml
 from harl.envs.api import FloatArray, Layout
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
-from harl.registry import make_envs
+from harl.registry import build_team, make_envs
 from harl.runners.evaluation import ActionClipper
 
 
@@ -31,7 +31,7 @@ class Policy:
         env_steps: environment steps that the checkpoint was trained for.
     """
 
-    def __init__(self, config: Config, layout: Layout, team: Team, env_steps: int) -> None:
+    def __init__(self, config: Config, layout: Layout, team: Acting, env_steps: int) -> None:
         self.config, self.layout, self.team, self.env_steps = config, layout, team, env_steps
         self._clip = ActionClipper(layout)
         self._generator = torch.Generator(team.device)
@@ -163,9 +163,8 @@ def load_policy(run: str | Path, checkpoint: str | int = "best", device: str = "
     env_steps, state = CheckpointStore(folder.checkpoints, keep_last=1).load(which, keys=("learners",))
     with contextlib.closing(make_envs(config.env, 1)) as envs:
         layout = envs.layout
-    algo = config.algo.algo
-    assert isinstance(algo, OnPolicyAlgoConfig)
-    team = Team(layout, config.algo.model, algo.share_param, torch.device(device))
+    where = torch.device(device)
+    team = build_team(config.algo, layout, where, torch.Generator(where))
     for network, actor in zip(team.networks, state["learners"]["actors"].values(), strict=True):
         network.load_state_dict(actor["policy"])
     team.refresh()
