@@ -35,6 +35,7 @@ FLOORS = {
     "harl.experiment": 1,
     "harl.config": 0,
     "harl.experiment.seeding": 0,
+    "harl.envs.api": 0,  # shapes and spaces, the words in which all rooms speak
 }
 
 
