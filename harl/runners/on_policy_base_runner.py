@@ -318,6 +318,7 @@ class OnPolicyBaseRunner(Runner):
             "t": self.t,
             "iteration": self.iteration,
             "tracker": self.tracker.get_state(),
+            "env_metrics": self.env_metrics.get_state(),
             "means": self.means.get_state(),
             "minibatch_order": self.minibatch_order.get_state(),
             "agent_order": self.agent_order.get_state(),
@@ -326,6 +327,7 @@ class OnPolicyBaseRunner(Runner):
     def load_progress(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; environments that cannot save their state are reset, and the log says so."""
         self.iteration, self.t = state["iteration"], state["t"]
+        self.env_metrics.set_state(state["env_metrics"])
         self.means.set_state(state["means"])
         self.minibatch_order.set_state(state["minibatch_order"])
         self.agent_order.set_state(state["agent_order"])

@@ -21,6 +21,8 @@ from harl.experiment.run_folder import RunFolder
 from harl.registry import build_team, make_envs
 from harl.runners.evaluation import ActionClipper
 
+NO_MASK = "{} was trained with action masks: give available_actions too, 1 = allowed"
+
 
 class Policy:
     """The policies of all agents of a run, with the weights of one of its checkpoints.
@@ -54,9 +56,10 @@ class Policy:
         """Actions of the team, executable as they are (clipped to each agent's bounds).
 
         Args:
-            obs: {agent: its own observation} as a PettingZoo environment gives it, or an array (N, A, obs_dim) or
-                (A, obs_dim).
-            available_actions: masks in the same form, 1 = allowed.
+            obs: {agent: its own observation} as a PettingZoo environment gives it, for the agents that are in the
+                episode, or an array (N, A, obs_dim) or (A, obs_dim).
+            available_actions: masks in the same form, 1 = allowed; needed where the team was trained with masks and
+                the observations do not hold them as `action_mask`.
             deterministic: the mode of each policy in place of a sample.
             hint: what people said beside their actions; policies that learned without it ignore it.
 
@@ -65,7 +68,7 @@ class Policy:
             (A, action_dim).
 
         Raises:
-            ValueError: an agent is unknown or missing, or a shape is not the one that was trained.
+            ValueError: an agent is unknown, a mask is missing, or a shape is not the one that was trained.
         """
         if isinstance(obs, Mapping):
             return self._act_by_agent(obs, available_actions, deterministic)
@@ -74,12 +77,23 @@ class Policy:
         if array.shape[-len(expected) :] != expected or array.ndim > len(expected) + 1:
             raise ValueError(f"obs has the shape {array.shape}; expected {expected} or (N, *{expected})")
         single = array.ndim == len(expected)
-        masks = None if available_actions is None else np.asarray(available_actions, np.float32)
+        masks = self._array_masks(available_actions, array.shape[: 1 - len(expected)])
         actions = self._actions(
             array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic
         )
         result: FloatArray = actions[0] if single else actions
         return result
+
+    def _array_masks(self, masks: Any, head: tuple[int, ...]) -> FloatArray | None:
+        if masks is None:
+            if self.layout.has_masks:
+                raise ValueError(NO_MASK.format("this team"))
+            return None
+        array = np.asarray(masks, np.float32)
+        expected = (*head, self.layout.action_number)
+        if array.shape != expected:
+            raise ValueError(f"available_actions has the shape {array.shape}; expected {expected}")
+        return array
 
     def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:
         device = self.team.device
@@ -93,7 +107,8 @@ class Policy:
         if strangers:
             raise ValueError(f"unknown agents {strangers}; this team has {', '.join(layout.agents)}")
         array = np.zeros((1, layout.num_agents, *layout.obs_shape), np.float32)
-        mask_array = None if masks is None else np.ones((1, layout.num_agents, layout.action_number), np.float32)
+        mask_array = np.ones((1, layout.num_agents, layout.action_number), np.float32)
+        masked = masks is not None or layout.has_masks
         for i, agent in enumerate(layout.agents):
             if agent not in obs:
                 continue
@@ -101,10 +116,21 @@ class Policy:
             if own.size != layout.obs_dims[i]:
                 raise ValueError(f"the observation of {agent} has {own.size} numbers; expected {layout.obs_dims[i]}")
             array[0, i, : own.size] = own
-            if mask_array is not None and agent in masks:
-                mask_array[0, i, : layout.action_numbers[i]] = np.asarray(masks[agent], np.float32).ravel()
-        actions: FloatArray = self._actions(array, mask_array, deterministic)[0]
+            if masked and layout.action_numbers[i]:
+                mask_array[0, i, : layout.action_numbers[i]] = self._own_mask(i, obs[agent], masks)
+        actions: FloatArray = self._actions(array, mask_array if masked else None, deterministic)[0]
         return {agent: _native(actions[layout.agents.index(agent)], self._space(agent)) for agent in obs}
+
+    def _own_mask(self, index: int, observation: Any, masks: Mapping[str, Any] | None) -> FloatArray:
+        agent, width = self.layout.agents[index], self.layout.action_numbers[index]
+        source = observation if isinstance(observation, Mapping) else {}
+        given = source.get("action_mask") if masks is None else masks.get(agent)
+        if given is None:
+            raise ValueError(NO_MASK.format(agent))
+        mask = np.asarray(given, np.float32).ravel()
+        if mask.size != width:
+            raise ValueError(f"the mask of {agent} has {mask.size} numbers; expected {width}")
+        return mask
 
     def _space(self, agent: str) -> spaces.Space[Any]:
         return self.layout.action_spaces[self.layout.agents.index(agent)]
@@ -136,7 +162,7 @@ def find_checkpoint(path: str | Path, which: str | int = "best") -> tuple[RunFol
         RunFolderError, ConfigError: what was looked for is not there.
     """
     folder = RunFolder.open(path)
-    inside = Path(path).expanduser().absolute().relative_to(folder.path).parts
+    inside = Path(path).expanduser().resolve().relative_to(folder.path).parts
     if len(inside) > 1 and inside[0] == "checkpoints" and inside[1].isdecimal():
         return folder, int(inside[1])
     if isinstance(which, int) or which.isdecimal():

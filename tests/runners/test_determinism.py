@@ -51,11 +51,16 @@ HAA2C, HATRPO = ["algo=haa2c"], ["algo=hatrpo"]
     ],
     ids=lambda overrides: "-".join(part.split("=")[1] for part in overrides),
 )
-def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path, overrides: list[str]) -> None:
-    first, second = (run(tmp_path, *overrides, "seed=7") for _ in range(2))
+def test_equal_seeds_give_equal_runs(tmp_path: Path, overrides: list[str]) -> None:
+    minibatches = [] if overrides[0] == "algo=hatrpo" else MINIBATCHES  # hatrpo has none
+    first, second = (run(tmp_path, *overrides, *minibatches, "seed=7") for _ in range(2))
     assert first.folder.path != second.folder.path
     assert_same_run(first.folder, second.folder)
-    other = run(tmp_path, *overrides, "seed=8")
+
+
+@pytest.mark.parametrize("algo", [HAPPO, SHARED], ids=["happo", "mappo"])
+def test_another_seed_gives_another_run(tmp_path: Path, algo: list[str]) -> None:
+    first, other = (run(tmp_path, *algo, *SPREAD, f"seed={seed}") for seed in (7, 8))
     assert not torch.equal(weights(first), weights(other))
     assert evaluations(first.folder) != evaluations(other.folder)
 
