@@ -42,6 +42,8 @@ def runner_for(way: str, layout: Any, **overrides: Any) -> OnPolicyBaseRunner:
     return small_runner(layout, algo, **values)
 
 
+EXPECTED = "ignore::harl.algorithms.actors.trpo.SkippedUpdateWarning"
+"""HATRPO says that it has no direction to step in where all advantages are equal."""
 REPORTED = {"policy_loss", "dist_entropy", "actor_grad_norm", "ratio"}
 REPORTED_BY_TRPO = {"kl", "dist_entropy", "loss_improve", "expected_improve", "ratio", "step_fraction"}
 ONE_PASS = {"algo__ppo_epoch": 1, "algo__a2c_epoch": 1}
@@ -220,6 +222,7 @@ def test_shared_policy_learns_from_the_rows_of_all_agents() -> None:
 # Finite numbers.
 
 
+@pytest.mark.filterwarnings(EXPECTED)
 @pytest.mark.parametrize("way", WAYS)
 def test_NUM_04_rollout_of_one_step_in_one_environment(way: str) -> None:
     runner = runner_for(way, team_layout(agents=1), train__episode_length=1, train__n_rollout_threads=1)
@@ -229,6 +232,7 @@ def test_NUM_04_rollout_of_one_step_in_one_environment(way: str) -> None:
         assert all_finite(runner)
 
 
+@pytest.mark.filterwarnings(EXPECTED)
 @pytest.mark.parametrize("reward", [0.0, -53.3])
 @pytest.mark.parametrize("way", WAYS)
 def test_NUM_06_equal_advantages_leave_the_actors_where_they_are(way: str, reward: float) -> None:
