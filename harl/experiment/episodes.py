@@ -113,15 +113,6 @@ class EnvMetrics:
         """Names that were asked for and that no environment has reported so far."""
         return sorted((self._wanted or frozenset()) - self._seen)
 
-    def get_state(self) -> dict[str, Any]:
-        """The sums since the last drain, for a checkpoint."""
-        return {"sums": {name: list(pair) for name, pair in self._sums.items()}, "seen": sorted(self._seen)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Continue with the sums of a checkpoint."""
-        self._sums = {name: (pair[0], pair[1]) for name, pair in state["sums"].items()}
-        self._seen = set(state["seen"])
-
     def drain(self) -> dict[str, float]:
         """`env/<name>`: mean over the reports since the last call; names without a report are left out."""
         means = {f"env/{name}": total / count for name, (total, count) in self._sums.items() if count}
