@@ -59,8 +59,10 @@ def test_ratio_is_configurable_and_reaches_the_actor() -> None:
 @pytest.mark.parametrize("ratio", [0.98, 0.5])
 def test_D_04_temperature_brings_a_bandit_to_the_requested_entropy(ratio: float) -> None:
     """The best policy at temperature α is softmax(reward / α), so α settles where that has the target entropy."""
-    rewards, alpha, code = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]), temperature(ratio, lr=0.02), ActionCode(
-        spaces.Discrete(5)
+    rewards, alpha, code = (
+        torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]),
+        temperature(ratio, lr=0.02),
+        ActionCode(spaces.Discrete(5)),
     )
     random = torch.Generator().manual_seed(0)
     for _ in range(800):
@@ -96,16 +98,14 @@ def test_D_04_an_actor_on_a_bandit_learns_the_requested_entropy(masked: bool) ->
 
 
 def test_a_box_policy_learns_the_requested_entropy() -> None:
-    runner = learners(
-        "hasac", team_layout("box", agents=1), algo__auto_alpha=True, algo__alpha_lr=0.01, algo__lr=0.01
-    )
+    runner = learners("hasac", team_layout("box", agents=1), algo__auto_alpha=True, algo__alpha_lr=0.03, algo__lr=0.01)
     actor, batch = runner.team.actors[0], random_batch(runner.layout, rows=256)
     runner.critic.value_for = lambda i, batch, entries: -entries[i].square().sum(-1, keepdim=True)
-    for _ in range(600):
+    for _ in range(500):
         actor.improve([0], batch, [batch.actions[0]], runner.critic)
         actor.adapt(0, batch)
     _, log_probs = actor.current(batch.obs[0].repeat(20, 1), None)
-    assert -log_probs.mean().item() == pytest.approx(-2.0, abs=0.15)
+    assert -log_probs.mean().item() == pytest.approx(-2.0, abs=0.08)
 
 
 def test_fixed_temperature_stays_and_learned_one_starts_at_one() -> None:
