@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -11,8 +12,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from harl.buffers.replay import ReplayBatch
+from harl.config import build_config, from_dict, to_dict
 from harl.envs.api import Layout
-from tests.runners.bare import bare_runner, layout_of
+from tests.runners.bare import bare_runner_of, layout_of
 
 ALGORITHMS = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
 DETERMINISTIC = ("haddpg", "hatd3", "maddpg", "matd3")
@@ -56,7 +58,18 @@ def learners(algo: str, layout: Layout, **overrides: Any) -> Any:
         **sizes(algo),
     }
     values |= {key.replace("__", "."): value for key, value in overrides.items()}
-    return bare_runner(layout, [f"algo={algo}", *(f"{key}={json.dumps(value)}" for key, value in values.items())])
+    data = json.loads(_defaults(algo))
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        assert name in data[section], key
+        data[section][name] = value
+    return bare_runner_of(layout, from_dict(data))
+
+
+@functools.cache
+def _defaults(algo: str) -> str:
+    """Composing takes longer than most tests, so it is done once for each algorithm."""
+    return json.dumps(to_dict(build_config([f"algo={algo}", "device.name=cpu"])))
 
 
 def random_masks(layout: Layout, rows: int, random: torch.Generator) -> Tensor:

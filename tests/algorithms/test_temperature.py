@@ -98,14 +98,14 @@ def test_D_04_an_actor_on_a_bandit_learns_the_requested_entropy(masked: bool) ->
 
 
 def test_a_box_policy_learns_the_requested_entropy() -> None:
-    runner = learners("hasac", team_layout("box", agents=1), algo__auto_alpha=True, algo__alpha_lr=0.01, algo__lr=0.01)
+    runner = learners("hasac", team_layout("box", agents=1), algo__auto_alpha=True, algo__alpha_lr=0.03, algo__lr=0.01)
     actor, batch = runner.team.actors[0], random_batch(runner.layout, rows=256)
     runner.critic.value_for = lambda i, batch, entries: -entries[i].square().sum(-1, keepdim=True)
-    for _ in range(600):
+    for _ in range(500):
         actor.improve([0], batch, [batch.actions[0]], runner.critic)
         actor.adapt(0, batch)
     _, log_probs = actor.current(batch.obs[0].repeat(20, 1), None)
-    assert -log_probs.mean().item() == pytest.approx(-2.0, abs=0.15)
+    assert -log_probs.mean().item() == pytest.approx(-2.0, abs=0.08)
 
 
 def test_fixed_temperature_stays_and_learned_one_starts_at_one() -> None:
