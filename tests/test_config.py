@@ -10,6 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from harl.config import (
+    ALGO_SCHEMAS,
     ConfigError,
     build_config,
     compose,
@@ -264,7 +265,7 @@ def test_missing_and_unknown_keys_of_a_plain_configuration():
 def test_names_that_choose_a_schema_are_checked():
     errors = errors_of(changed(algo__name="hapo", env__name="mpe3"))
     assert errors == [
-        "algo.name=hapo: must be one of happo, mappo; did you mean algo=happo?",
+        f"algo.name=hapo: must be one of {', '.join(ALGO_SCHEMAS)}; did you mean algo=happo?",
         "env.name=mpe3: must be one of mpe, pettingzoo; did you mean env=mpe?",
     ]
 
