@@ -32,7 +32,7 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.run: $(VENV)/.python pyproject.toml setup.py constraints.txt
-	$(PIP) -e ".[video]"
+	$(PIP) -e ".[video,plot]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run

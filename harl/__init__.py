@@ -28,8 +28,11 @@ def make_runner(overrides: Sequence[str] = (), bridge: Any = None) -> Runner:
     Raises:
         harl.config.ConfigError: everything that is wrong with the overrides.
     """
+    from harl.config import ConfigError
     from harl.runners.job import configure, runner_for
 
+    if isinstance(overrides, str):
+        raise ConfigError([f"overrides={overrides!r}: must be a list of texts, as ['algo=happo', 'seed=3']"])
     return runner_for(configure(overrides), bridge)
 
 

@@ -6,13 +6,14 @@ Runs that differ in nothing but their seed are one curve. Writes a PNG and a CSV
 from __future__ import annotations
 
 import csv
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harl.experiment.curves import Summary, experiments, read_curve, summarise
+from harl.experiment.curves import Curve, Summary, experiments, read_curve, summarise
 from harl.experiment.files import StorageError
-from harl.experiment.run_folder import find_runs
+from harl.experiment.run_folder import RunFolder, find_runs
 
 DEFAULTS = {"column": "train/return_sum", "out": "curves.png", "at": ""}
 
@@ -22,7 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = DEFAULTS | dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     folders = [argument for argument in arguments if "=" not in argument]
-    unknown = sorted(options.keys() - DEFAULTS.keys())
+    unknown = sorted(options.keys() - DEFAULTS.keys()) + [folder for folder in folders if folder.startswith("-")]
+    if importlib.util.find_spec("matplotlib") is None:
+        print("error: pictures are drawn by matplotlib: pip install 'harl[plot]'", file=sys.stderr)
+        return 1
     if unknown or not folders:
         print(__doc__, f"unknown: {unknown}; options: {DEFAULTS}" if unknown else "name a folder", file=sys.stderr)
         return 2
@@ -32,11 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: no runs at or below {', '.join(folders)}", file=sys.stderr)
             return 1
         column = options["column"]
-        summaries = [
-            summarise(label, [read_curve(run, column) for run in group]) for label, group in experiments(runs).items()
-        ]
-    except (KeyError, StorageError) as error:
-        print(f"error: {error.args[0]}", file=sys.stderr)
+        curves = {run.path: curve for run in runs if (curve := _curve(run, column)) is not None}
+        if not curves:
+            print(
+                f"error: none of these runs has logged {column!r} yet; look at the columns of a metrics.csv",
+                file=sys.stderr,
+            )
+            return 1
+        groups = experiments([run for run in runs if run.path in curves])
+        summaries = [summarise(label, [curves[run.path] for run in group]) for label, group in groups.items()]
+    except StorageError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     steps = [int(float(text)) for text in options["at"].split(",") if text]
     print_table(summaries, steps)
@@ -45,6 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     draw(summaries, column, out)
     print(f"{out} and {out.with_suffix('.csv')}")
     return 0
+
+
+def _curve(run: RunFolder, column: str) -> Curve | None:
+    """The run's curve; None, and a line that says so, where it has not logged the column."""
+    try:
+        return read_curve(run, column)
+    except KeyError:
+        print(f"left out, nothing logged under {column!r} yet: {run.path}", file=sys.stderr)
+        return None
 
 
 def print_table(summaries: Sequence[Summary], at: Sequence[int]) -> None:
@@ -78,7 +97,7 @@ def draw(summaries: Sequence[Summary], column: str, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7, 4 + 0.1 * len(summaries)), layout="constrained")
     for summary in summaries:
         axes.plot(summary.env_steps, summary.mean, label=f"{summary.label} (n={summary.runs})", linewidth=1.8)
         axes.fill_between(summary.env_steps, summary.mean - summary.std, summary.mean + summary.std, alpha=0.2)

@@ -214,3 +214,18 @@ def test_swp_05_memory_is_flat_over_ten_jobs_in_one_process(tmp_path: Path, monk
     assert len(sizes) == 10
     assert not children
     assert sizes[-1] < 1.05 * sizes[1]
+
+
+def test_keys_that_only_the_swept_algorithms_have_are_taken_by_their_jobs(tmp_path: Path) -> None:
+    tiny = ["train.warmup_steps=8", "train.num_env_steps=16", "train.n_rollout_threads=2", "algo.buffer_size=64",
+            "algo.batch_size=8", "model.hidden_sizes=[8]", "eval.use_eval=false", "env.continuous_actions=true"]  # fmt: skip
+    done = typed(tmp_path, "-m", "algo=haddpg,matd3", *tiny)
+    assert done.code == 0, done.err
+    assert "2 jobs, 0 failed" in done.out
+
+
+def test_a_job_that_cannot_train_its_agents_is_known_before_the_first_one_starts(tmp_path: Path) -> None:
+    done = typed(tmp_path, "-m", "algo=happo,had3qn", "env.continuous_actions=true")
+    assert done.code == 2
+    assert "had3qn cannot handle" in done.err
+    assert not (tmp_path / "outputs").exists()

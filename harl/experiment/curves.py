@@ -56,15 +56,22 @@ def read_curve(run: RunFolder, column: str) -> Curve:
 
 
 def experiments(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """Runs by a label that names what tells them apart, seeds aside: `algo.name=happo, algo.time_limit=mask`."""
+    """Runs by a label that names what tells them apart, seeds aside: `happo, algo.time_limit=mask`."""
     configs = [_flat(yaml.safe_load(run.config.read_text(encoding="utf-8"))) for run in runs]
-    keys = {key for config in configs for key in config if not key.startswith(SAME_EXPERIMENT)}
-    varied = sorted(key for key in keys if len({str(config.get(key)) for config in configs}) > 1)
     found: dict[str, list[RunFolder]] = {}
     for run, config in zip(runs, configs, strict=True):
-        label = ", ".join(f"{key}={config[key]}" for key in varied if key in config) or str(config["algo.name"])
+        # What an algorithm or an environment brings with it is implied by its name.
+        alike = [other for other in configs if other["algo.name"] == config["algo.name"]]
+        own = _varied(alike, config, "") | _varied(configs, config, "env.")
+        label = ", ".join([str(config["algo.name"]), *(f"{key}={config[key]}" for key in sorted(own))])
         found.setdefault(label, []).append(run)
     return found
+
+
+def _varied(configs: Sequence[Mapping[str, Any]], config: Mapping[str, Any], prefix: str) -> set[str]:
+    """Keys of `config` below `prefix` whose values differ among the configs that have them."""
+    keys = [key for key in config if key.startswith(prefix) and not key.startswith(SAME_EXPERIMENT)]
+    return {key for key in keys if len({str(other[key]) for other in configs if key in other}) > 1}
 
 
 def summarise(label: str, curves: Sequence[Curve]) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -9,11 +10,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ValueType
 
 from harl.algorithms.base import NonFiniteError
-from harl.config import ConfigError, expand_sweep, normalise_overrides
-from harl.envs.api import EnvError
+from harl.config import Config, ConfigError, expand_sweep, normalise_overrides
+from harl.envs.api import EnvError, Layout
 from harl.experiment.files import StorageError
+from harl.registry import make_envs, unsupported
 from harl.runners.job import configure
 
 EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, StorageError)
@@ -52,6 +56,8 @@ class Command:
         overrides = list(parsed.overrides)
         config_dirs = [] if parsed.config_dir is None else [parsed.config_dir]
         rewritten = normalise_overrides(overrides, extra_config_dirs=config_dirs)
+        if parsed.multirun:
+            rewritten = for_every_job(rewritten)
         replacement = dict(zip(overrides, rewritten, strict=True))
         return cls(
             arguments=[replacement.get(argument, argument) for argument in arguments],
@@ -71,13 +77,52 @@ class Command:
             return
         jobs = expand_sweep(self.overrides, extra_config_dirs=self.config_dirs) if self.multirun else [self.overrides]
         errors: dict[str, None] = {}
+        layouts: dict[str, Layout | None] = {}
         for job in jobs:
             try:
-                configure(job, self.config_dirs)
+                config = configure(job, self.config_dirs)
+                if self.multirun:
+                    errors |= dict.fromkeys(_misfits(config, layouts))
             except ConfigError as error:
                 errors |= dict.fromkeys(error.errors)
         if errors:
             raise ConfigError(list(errors))
+
+
+def for_every_job(overrides: Sequence[str]) -> list[str]:
+    """Overrides of a sweep, such that every value is set in its jobs alone.
+
+    Hydra composes once before the jobs, with the default algorithm where algorithms are swept, and would refuse keys
+    that only the swept ones have.
+    """
+    parser = OverridesParser.create()
+    parsed = [parser.parse_override(text) for text in overrides]
+    swept_choice = any(override.is_sweep_override() and "." not in override.key_or_group for override in parsed)
+    if not swept_choice:
+        return list(overrides)
+    rewritten = []
+    for text, override in zip(overrides, parsed, strict=True):
+        single = override.value_type is ValueType.ELEMENT and not override.is_delete()
+        ours = "." in override.key_or_group and not override.is_hydra_override()
+        key, _, value = text.partition("=")
+        rewritten.append(f"{key}=choice({value})" if single and ours and value else text)
+    return rewritten
+
+
+def _misfits(config: Config, layouts: dict[str, Layout | None]) -> list[str]:
+    """Why the algorithm of a job cannot train its environment's agents; each environment is looked at once.
+
+    An environment that cannot be made is left to its job, which does not stop the others.
+    """
+    key = repr(config.env)
+    if key not in layouts:
+        try:
+            with contextlib.closing(make_envs(config.env, 1)) as envs:
+                layouts[key] = envs.layout
+        except Exception:
+            layouts[key] = None
+    layout = layouts[key]
+    return [] if layout is None else unsupported(config, layout)
 
 
 @dataclass

@@ -72,10 +72,17 @@ class OffPolicyBaseRunner(Runner):
         """Transitions that the buffer must hold before learning goes on."""
         self.now: Seen | None = None
 
+    @property
+    def total_steps(self) -> int:
+        """The budget, rounded up to whole vector steps."""
+        threads = self.train_config.n_rollout_threads
+        return -(-self.train_config.num_env_steps // threads) * threads
+
     def learn(self) -> None:
         """Train; see `run`."""
         self.announce()
         self.start()
+        self.evaluate_when_due()
         self.warmup()
         while not (self.finished or self.stop_requested):
             self.evaluate_when_due()

@@ -81,6 +81,11 @@ class OnPolicyBaseRunner(Runner):
         """Iterations of the whole run: the budget rounded up to whole ones, at least one."""
         return max(1, -(-self.train_config.num_env_steps // self.iteration_steps))
 
+    @property
+    def total_steps(self) -> int:
+        """The budget, rounded up to whole iterations."""
+        return self.iterations * self.iteration_steps
+
     def learn(self) -> None:
         """Train; see `run`."""
         self.announce()
@@ -104,7 +109,7 @@ class OnPolicyBaseRunner(Runner):
         """Say what is about to happen, and where it differs from what was typed."""
         announce_team(self)
         train = self.train_config
-        total = self.iterations * self.iteration_steps
+        total = self.total_steps
         self.logger.message(
             f"{self.iterations} iterations of {train.episode_length} steps x {train.n_rollout_threads} environments "
             f"on {self.device}, threads {self.threads.acting} acting, {self.threads.updating} updating; "

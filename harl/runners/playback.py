@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from harl.config import RenderOptions
+from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
 from harl.experiment.seeding import Purpose, SeedStreams, draw_seed
 from harl.experiment.video import available_encoder
@@ -42,8 +43,11 @@ class Playback:
         """What is going to be played."""
         config = self.policy.config
         video = f"video as {available_encoder()}" if self.options.video else "no video"
+        newest = CheckpointStore(self.folder.checkpoints, keep_last=1).latest or 0
+        steps = self.policy.env_steps
+        later = f" (there is one of {newest:,}: render.checkpoint=latest)" if newest > steps else ""
         return (
-            f"{config.algo.algo.name} on {config.env.name}, trained for {self.policy.env_steps:,} environment steps; "
+            f"{config.algo.algo.name} on {config.env.name}, trained for {steps:,} environment steps{later}; "
             f"{self.options.episodes} episodes, {'most likely' if self.options.deterministic else 'sampled'} actions, "
             f"seed {self.streams.seed}, {video}"
         )

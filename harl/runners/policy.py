@@ -64,11 +64,12 @@ class Policy:
             hint: what people said beside their actions; policies that learned without it ignore it.
 
         Returns:
-            {agent: action} in the form of the agent's action space for a dict, else an array (N, A, action_dim) or
-            (A, action_dim).
+            {agent: action} in the form of the agent's action space for a dict, else a float32 array (N, A, action_dim)
+            or (A, action_dim), discrete choices as their index.
 
         Raises:
-            ValueError: an agent is unknown, a mask is missing, or a shape is not the one that was trained.
+            ValueError: an agent is unknown, a mask is missing, a number is NaN or infinite, or a shape is not the one
+                that was trained.
         """
         if isinstance(obs, Mapping):
             return self._act_by_agent(obs, available_actions, deterministic)
@@ -96,6 +97,8 @@ class Policy:
         return array
 
     def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:
+        if not np.isfinite(obs).all():
+            raise ValueError("an observation is NaN or infinite: no action can be chosen for it")
         device = self.team.device
         rows = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
         mask_rows = None if masks is None else torch.from_numpy(np.ascontiguousarray(masks)).to(device)

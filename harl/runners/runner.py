@@ -139,7 +139,7 @@ class Runner(ABC):
         self.folder.write_status("running")
         self.logger = RunLogger(
             self.folder,
-            total_steps=self.algo_args.train.num_env_steps,
+            total_steps=self.total_steps,
             progress=cast(ProgressMode, self.args.logger.progress),
             tensorboard=self.args.logger.tensorboard,
             resume_step=self.env_steps if self.args.resume is not None else None,
@@ -181,6 +181,11 @@ class Runner(ABC):
     def finished(self) -> bool:
         """Whether the budget of environment steps is used up."""
         return self.env_steps >= self.algo_args.train.num_env_steps
+
+    @property
+    @abstractmethod
+    def total_steps(self) -> int:
+        """Environment steps at which the run ends: the budget, rounded up to what can be taken at once."""
 
     @property
     def stop_requested(self) -> bool:

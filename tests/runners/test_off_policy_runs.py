@@ -185,7 +185,8 @@ def test_rendering_in_mid_run_does_not_change_training(
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_numbers_in_the_log(finished: dict[str, OffPolicyBaseRunner], algo: str) -> None:
     runner = finished[algo]
-    rows = metrics(runner.folder)
+    untrained, *rows = metrics(runner.folder)
+    assert untrained["env_steps"] == "0"
     assert [row["env_steps"] for row in rows] == ["20", "40", "60", "80"]
     wanted = {"critic/value_loss", "critic/critic_grad_norm", "critic/q"}
     wanted |= {f"agent/agent_{i}/{name}" for i in range(3) for name in ("policy_loss", "actor_grad_norm")}
