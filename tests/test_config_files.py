@@ -76,7 +76,9 @@ def test_the_schema_has_no_default_values():
         schemas |= {hint for hint in nested if dataclasses.is_dataclass(hint)}
 
 
-@pytest.mark.parametrize("module", [run_schema, algo_schema, off_policy_schema, env_schema], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [run_schema, algo_schema, off_policy_schema, env_schema], ids=lambda module: module.__name__
+)
 def test_every_schema_field_has_a_line_of_documentation(module):
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ClassDef) and node.name != "AlgoSchema":

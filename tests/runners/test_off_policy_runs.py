@@ -288,7 +288,7 @@ def test_NUM_23_the_one_network_of_all_agents_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["obs", "reward"])
 def test_DTY_02_nan_of_an_environment_stops_before_anything_is_stored(tmp_path: Path, where: str) -> None:
-    runner = make(tmp_path, "hatd3", fixture("NaNAt", k=3, where=where), **{"eval__use_eval": False})
+    runner = make(tmp_path, "hatd3", fixture("NaNAt", k=3, where=where), eval__use_eval=False)
     with pytest.raises(EnvError, match=r"environment 0 returned nan in the (observation|reward) of agent_0"):
         runner.run()
     stored = runner.buffer.gather(torch.arange(len(runner.buffer)))
