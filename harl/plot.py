@@ -97,14 +97,14 @@ def draw(summaries: Sequence[Summary], column: str, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4 + 0.1 * len(summaries)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7, 4 + 0.2 * len(summaries)), layout="constrained")
     for summary in summaries:
         axes.plot(summary.env_steps, summary.mean, label=f"{summary.label} (n={summary.runs})", linewidth=1.8)
         axes.fill_between(summary.env_steps, summary.mean - summary.std, summary.mean + summary.std, alpha=0.2)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(column)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=7, loc="outside lower left")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 

@@ -69,7 +69,7 @@ class ActionCode:
             soft = torch.softmax(log_p + gumbel, dim=-1)
             hard = functional.one_hot(soft.argmax(-1), part.shape[-1]).to(soft.dtype)
             entries.append(hard + (soft - soft.detach()))  # in this order exactly one-hot
-            # Through the entry: the gradient of log p of a fixed choice has a mean of 0, and raises no entropy.
+            # Through the entry: the gradient of log p of a fixed choice has a mean of 0 and would raise no entropy.
             log_probs.append((entries[-1] * log_p).sum(-1, keepdim=True))
         return torch.cat(entries, dim=-1), torch.stack(log_probs).sum(0)
 

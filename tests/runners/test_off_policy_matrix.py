@@ -1,4 +1,4 @@
-"""Every off-policy algorithm in every kind of world: it trains with finite numbers, or is refused before it starts."""
+"""Every off-policy algorithm in every kind of world: it trains with finite numbers, or is refused before work."""
 
 from __future__ import annotations
 
