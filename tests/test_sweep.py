@@ -217,8 +217,8 @@ def test_swp_05_memory_is_flat_over_ten_jobs_in_one_process(tmp_path: Path, monk
 
 
 def test_keys_that_only_the_swept_algorithms_have_are_taken_by_their_jobs(tmp_path: Path) -> None:
-    tiny = ["train.warmup_steps=8", "train.num_env_steps=16", "train.n_rollout_threads=2", "algo.buffer_size=64",
-            "algo.batch_size=8", "model.hidden_sizes=[8]", "eval.use_eval=false", "env.continuous_actions=true"]  # fmt: skip
+    tiny = ["train.warmup_steps=8", "train.num_env_steps=16", "train.n_rollout_threads=2", "algo.buffer_size=64"]
+    tiny += ["algo.batch_size=8", "model.hidden_sizes=[8]", "eval.use_eval=false", "env.continuous_actions=true"]
     done = typed(tmp_path, "-m", "algo=haddpg,matd3", *tiny)
     assert done.code == 0, done.err
     assert "2 jobs, 0 failed" in done.out
