@@ -33,6 +33,8 @@ class Algorithm:
     """Kinds of action spaces that the actor has a distribution for."""
     share_param: bool = False
     """Whether agents may use one network."""
+    images: bool = True
+    """Whether networks have a base for images."""
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -98,13 +100,29 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
                 f"allowed: {', '.join(kind.__name__ for kind in algorithm.action_spaces)}"
                 + (f"; algorithms that can: {', '.join(able)}" if able else "")
             )
-    if len(layout.obs_shape) != 1 or len(layout.share_obs_shape) != 1:
-        problems.append(
-            f"env: observations of shape {layout.obs_shape} are images; the policies of algo.name={name} take vectors "
-            "(flatten them in the environment)"
-        )
+    problems += _image_problems(config, algorithm, layout)
     if config.algo.algo.share_param:
         problems += _sharing_problems(name, algorithm, layout)
+    return problems
+
+
+def _image_problems(config: Config, algorithm: Algorithm, layout: Layout) -> list[str]:
+    problems = []
+    name, kernel = config.algo.algo.name, config.algo.model.cnn_kernel_size
+    for what, shape in (("observations", layout.obs_shape), ("states", layout.share_obs_shape)):
+        if len(shape) == 1:
+            continue
+        if len(shape) != 3 or not algorithm.images:
+            able = "vectors or images (channels, height, width)" if algorithm.images else "vectors"
+            problems.append(
+                f"env: {what} have the shape {shape}; the networks of algo.name={name} take {able} (flatten them in "
+                "the environment)"
+            )
+        elif kernel > min(shape[1:]):
+            problems.append(
+                f"model.cnn_kernel_size={kernel}: the images ({what}) have {shape[1]} x {shape[2]} pixels; allowed: at "
+                f"most {min(shape[1:])}"
+            )
     return problems
 
 
