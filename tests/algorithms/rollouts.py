@@ -61,7 +61,10 @@ def small_runner(layout: Layout, algo: str = "happo", **overrides: Any) -> OnPol
 
 
 def fill(runner: OnPolicyBaseRunner, seed: int = 0) -> None:
-    """A rollout in which the team acts as it does, on made-up observations, masks, states and rewards; nothing ends."""
+    """A rollout in which the team acts as it does, on made-up observations, masks, states and rewards; nothing ends.
+
+    With memory, sequences are cut at random and begin with something remembered.
+    """
     buffer, layout = runner.buffer, runner.layout
     random = torch.Generator().manual_seed(seed)
     runner.team.refresh()
@@ -71,6 +74,10 @@ def fill(runner: OnPolicyBaseRunner, seed: int = 0) -> None:
     buffer.share_obs.normal_(generator=random)
     buffer.rewards.normal_(generator=random)
     buffer.active.fill_(1.0)
+    if buffer.masks is not None and buffer.hidden is not None and buffer.critic_hidden is not None:
+        buffer.masks.bernoulli_(0.7, generator=random)
+        buffer.hidden[0].normal_(generator=random)
+        buffer.critic_hidden[0].normal_(generator=random)
     if buffer.available_actions is not None:
         buffer.available_actions.bernoulli_(0.6, generator=random)
         for i, space in enumerate(layout.action_spaces):
@@ -89,7 +96,8 @@ def learn(runner: OnPolicyBaseRunner) -> tuple[dict[str, dict[str, float]], dict
 
 def parameters(runner: OnPolicyBaseRunner) -> list[Tensor]:
     """Copies of all learned numbers: one vector for each actor, that of the critic, the normaliser's."""
-    vectors = [learner.optimizer.vector.detach().clone() for learner in (*runner.actors, runner.critic)]
+    learned = [*(actor.vector for actor in runner.actors), runner.critic.optimizer.vector]
+    vectors = [vector.detach().clone() for vector in learned]
     normalizer = runner.critic.value_normalizer
     return vectors + ([] if normalizer is None else [value.clone() for value in normalizer.state_dict().values()])
 

@@ -176,9 +176,7 @@ def test_het_02_a_team_that_cannot_share_is_refused_with_its_agents_and_spaces(t
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_het_01_and_usr_02_speaker_and_listener(
-    tmp_path: Path, algo: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_het_01_and_usr_02_speaker_and_listener(tmp_path: Path, algo: str, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [f"algo={algo}", *LOCAL, "env=mpe", "env.scenario=simple_speaker_listener"]
     run(tmp_path, *overrides, "train.num_env_steps=500", "logger.progress=plain")
     said = capsys.readouterr().out
