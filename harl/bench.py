@@ -19,26 +19,33 @@ import numpy as np
 import torch
 
 from harl import make_runner
+from harl.algorithms.actors.on_policy import MinibatchActor, OnPolicyActor
+from harl.algorithms.actors.trpo import ITERATIONS
 from harl.config import ConfigError
 from harl.runners import OnPolicyBaseRunner
 
-ORIGINAL = {"as shipped": 1010.0, "one process, mpe2": 1417.0}
-"""Environment steps per second of the original HAPPO, simple_spread, 20 environments x 200 steps, 128x128."""
+ORIGINAL = {
+    "happo": {"as shipped": 1010.0, "one process, mpe2": 1417.0},
+    "mappo": {"as shipped": 1060.0, "one process, mpe2": 1355.0},
+    "haa2c": {"as shipped": 869.0},
+    "hatrpo": {"as shipped": 552.0},
+}
+"""Environment steps per second of the original, simple_spread discrete, 20 environments x 200 steps, 128x128; of HAA2C
+and HATRPO per second of CPU time, since their clock time was taken on a loaded machine."""
 ORIGINAL_FLOOR_US = 26.0
-"""Matrix products of HAPPO's update on that machine, microseconds per environment step, one thread."""
+"""Matrix products of HAPPO's update there, microseconds per environment step, one thread; see `machine_speed`."""
 
 
-def matrix_floor(widths: list[list[int]], rows: int, epochs: int, evaluations: list[int]) -> float:
-    """Seconds of the matrix products of one update: forward and backward `epochs` times, forward `evaluations` times.
+def matrix_floor(widths: list[list[int]], rows: int, passes: list[tuple[int, int]]) -> float:
+    """Seconds of the matrix products of one update.
 
     Args:
         widths: layer widths of each network, input first.
         rows: rows of the rollout.
-        epochs: passes with gradient.
-        evaluations: passes without gradient of each network.
+        passes: how often each network is gone through with gradient, forward and backward, and how often without.
     """
     seconds = 0.0
-    for sizes, forward_only in zip(widths, evaluations, strict=True):
+    for sizes, (epochs, forward_only) in zip(widths, passes, strict=True):
         weights = [torch.randn(after, before) for before, after in itertools.pairwise(sizes)]
         inputs = torch.randn(rows, sizes[0])
         started = time.perf_counter()
@@ -54,16 +61,34 @@ def matrix_floor(widths: list[list[int]], rows: int, epochs: int, evaluations: l
     return seconds
 
 
+def passes_of(actor: OnPolicyActor) -> tuple[int, int]:
+    """Passes of an actor's update with gradient and without, the ratio for the factor M among them.
+
+    A Fisher product has four matrix products a layer, as one pass of each kind together.
+    """
+    if isinstance(actor, MinibatchActor):
+        return actor.epochs, 2
+    return 1 + ITERATIONS, 4 + ITERATIONS
+
+
+def machine_speed() -> float:
+    """How fast this machine multiplies matrices, as a multiple of the one on which the original was measured."""
+    widths = [[18, 128, 128, 5]] * 3 + [[54, 128, 128, 1]]
+    passes = [(5, 2)] * 3 + [(5, 0)]
+    rows = 4000
+    return ORIGINAL_FLOOR_US / 1e6 * rows / min(matrix_floor(widths, rows, passes) for _ in range(5))
+
+
 def floor_of(runner: OnPolicyBaseRunner) -> float:
     """Microseconds per environment step of the matrix products of this runner's update; the best of five."""
-    hidden = list(runner.algo_args.model.hidden_sizes)
+    hidden = list(runner.model_config.hidden_sizes)
     networks = [[p.shape[1] for p in actor.policy.parameters() if p.dim() == 2][:1] for actor in runner.actors]
     outputs = [[p.shape[0] for p in actor.policy.parameters() if p.dim() == 2][-1:] for actor in runner.actors]
     widths = [first + hidden + last for first, last in zip(networks, outputs, strict=True)]
     widths.append([runner.layout.share_obs_shape[0], *hidden, 1])
     rows = runner.iteration_steps * (runner.layout.num_agents if runner.team.shared else 1)
-    evaluations = [2] * len(runner.actors) + [0]
-    best = min(matrix_floor(widths, rows, runner.algo.critic_epoch, evaluations) for _ in range(5))
+    passes = [*map(passes_of, runner.actors), (runner.algo.critic_epoch, 0)]
+    best = min(matrix_floor(widths, rows, passes) for _ in range(5))
     return best / runner.iteration_steps * 1e6
 
 
@@ -123,11 +148,11 @@ def main(arguments: list[str] | None = None) -> int:
         assert isinstance(runner, OnPolicyBaseRunner)
         try:
             torch.set_num_threads(1)
-            floor = floor_of(runner)
+            floor, machine = floor_of(runner), machine_speed()
             result = measure(runner, iterations[-1] if iterations else 10)
         finally:
             runner.close()
-    result["floor (one thread)"] = floor
+    result["floor (one thread)"], result["machine"] = floor, machine
     report(runner, result)
     return 0
 
@@ -137,16 +162,17 @@ def report(runner: OnPolicyBaseRunner, result: dict[str, float]) -> None:
     loop, floor = result["loop"], result["floor (one thread)"]
     print(
         f"{runner.algo.name}, {runner.envs.name}/{runner.envs.scenario}, {runner.buffer.num_envs} environments x "
-        f"{runner.buffer.episode_length} steps, {list(runner.algo_args.model.hidden_sizes)}, "
+        f"{runner.buffer.episode_length} steps, {list(runner.model_config.hidden_sizes)}, "
         f"threads {runner.threads.acting} acting, {runner.threads.updating} updating"
     )
     for name in ("environment", "collect", "update", "loop", "floor (one thread)"):
         within = " (within collect)" if name == "environment" else ""
         print(f"  {name + within:32s} {result[name]:8.1f} us per environment step  {result[name] / loop:5.0%}")
     print(f"  {1e6 / loop:,.0f} environment steps per second; loop over floor {loop / floor:.2f}")
-    scaled = {name: speed * ORIGINAL_FLOOR_US / floor for name, speed in ORIGINAL.items()}
-    for name, speed in scaled.items():
-        print(f"  original HAPPO {name}: {speed:,.0f} scaled by the floor; this is {1e6 / loop / speed:.1f} times that")
+    measured = ORIGINAL.get(runner.algo.name, {}) if runner.envs.scenario == "simple_spread" else {}
+    for name, there in measured.items():
+        speed = there * result["machine"]
+        print(f"  original {name}: {speed:,.0f} scaled to this machine; this is {1e6 / loop / speed:.1f} times that")
     numbers = {name: round(float(value), 2) for name, value in result.items()}
     print(json.dumps({**numbers, "steps_per_second": round(1e6 / loop), "numpy": np.__version__}))
 

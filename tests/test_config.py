@@ -10,6 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from harl.config import (
+    ALGO_SCHEMAS,
     ConfigError,
     build_config,
     compose,
@@ -24,6 +25,7 @@ from harl.config import (
 
 DEFAULTS = to_dict(build_config())
 MAPPO = to_dict(build_config(["algo=mappo"]))
+HATRPO = to_dict(build_config(["algo=hatrpo"]))
 PETTINGZOO = to_dict(
     build_config(["env=pettingzoo", "env.entry_point=my_pkg.envs:make", "env.reward=individual", "env.kwargs.size=5"])
 )
@@ -173,8 +175,8 @@ def test_cfg11_all_errors_come_at_once():
     errors = errors_of(changed(algo__gamma=1.5, algo__lr=-1, seed=-1, eval__eval_episodes=25, env__physics="x"))
     assert [error.partition("=")[0] for error in errors] == [
         "seed",
-        "algo.lr",
         "algo.gamma",
+        "algo.lr",
         "env.physics",
         "eval.eval_episodes",
     ]
@@ -192,6 +194,7 @@ def test_cfg12_flags_of_sharing_and_normalisation(valuenorm, update, share):
     if share:
         (error,) = errors_of(changed(**flags))
         assert "one after the other has no meaning for one network; use algo=mappo" in error
+        assert errors_of(changed(HATRPO, **flags)) == [error.replace("algo=happo", "algo=hatrpo")]
     else:
         assert from_dict(changed(**flags)).algo.algo.use_valuenorm is valuenorm
 
@@ -264,7 +267,7 @@ def test_missing_and_unknown_keys_of_a_plain_configuration():
 def test_names_that_choose_a_schema_are_checked():
     errors = errors_of(changed(algo__name="hapo", env__name="mpe3"))
     assert errors == [
-        "algo.name=hapo: must be one of happo, mappo; did you mean algo=happo?",
+        f"algo.name=hapo: must be one of {', '.join(ALGO_SCHEMAS)}; did you mean algo=happo?",
         "env.name=mpe3: must be one of mpe, pettingzoo; did you mean env=mpe?",
     ]
 

@@ -110,17 +110,13 @@ DEFAULTS = {
     "model.data_chunk_length": 10,
     "model.cnn_kernel_size": 3,
     "model.cnn_stride": 1,
-    "algo.lr": 0.0005,
     "algo.critic_lr": 0.0005,
     "algo.opti_eps": 1e-5,
     "algo.weight_decay": 0.0,
-    "algo.ppo_epoch": 5,
     "algo.critic_epoch": 5,
     "algo.use_clipped_value_loss": True,
     "algo.clip_param": 0.2,
-    "algo.actor_num_mini_batch": 1,
     "algo.critic_num_mini_batch": 1,
-    "algo.entropy_coef": 0.01,
     "algo.value_loss_coef": 1.0,
     "algo.use_max_grad_norm": True,
     "algo.max_grad_norm": 10.0,
@@ -137,15 +133,43 @@ DEFAULTS = {
 """Of the original implementation, in our keys and units; MAPPO's fixed_order has no meaning there and is false here."""
 
 
-@pytest.mark.parametrize(("algo", "share_param"), [("happo", False), ("mappo", True)])
-def test_defaults_are_those_of_the_original(algo, share_param):
+ACTORS = {
+    "algo.lr": 0.0005,
+    "algo.actor_num_mini_batch": 1,
+    "algo.entropy_coef": 0.01,
+}
+OF_ONE = {
+    "happo": {**ACTORS, "algo.ppo_epoch": 5, "algo.share_param": False},
+    "mappo": {**ACTORS, "algo.ppo_epoch": 5, "algo.share_param": True},
+    "haa2c": {**ACTORS, "algo.a2c_epoch": 5, "algo.share_param": False},
+    "hatrpo": {
+        "algo.kl_threshold": 0.01,
+        "algo.ls_step": 10,
+        "algo.accept_ratio": 0.5,
+        "algo.backtrack_coeff": 0.8,
+        "algo.share_param": False,
+    },
+}
+"""What the algorithms do not have in common. The original's learning rate of HATRPO has no effect and is not there."""
+
+
+@pytest.mark.parametrize("algo", OF_ONE)
+def test_defaults_are_those_of_the_original(algo):
     data = to_dict(build_config([f"algo={algo}"]))
-    for key, expected in (DEFAULTS | {"algo.share_param": share_param, "algo.name": algo}).items():
+    for key, expected in (DEFAULTS | OF_ONE[algo] | {"algo.name": algo}).items():
         value = data
         for part in key.split("."):
             value = value[part]
         assert value == expected, key
         assert type(value) is type(expected), key
+
+
+def test_hatrpo_has_half_the_trust_region_on_mpe_and_nothing_else_differs():
+    for name in EXPERIMENTS:
+        if name.endswith("hatrpo"):
+            plain = build_config(["algo=hatrpo"]).algo
+            made = build_config([f"experiment={name}"]).algo
+            assert made == dataclasses.replace(plain, algo=dataclasses.replace(plain.algo, kl_threshold=0.005))
 
 
 def test_defaults_that_are_our_own():
@@ -170,9 +194,10 @@ def test_defaults_that_are_our_own():
 
 
 def test_there_is_an_experiment_for_every_mpe_task():
-    expected = {
-        f"mpe_{task}_{kind}_{algo}" for task in TASKS for kind in ("discrete", "continuous") for algo in ALGO_SCHEMAS
-    }
+    deterministic = {"haddpg", "hatd3", "maddpg", "matd3"}  # published with continuous actions alone
+    published = {"discrete": ALGO_SCHEMAS.keys() - deterministic, "continuous": ALGO_SCHEMAS.keys() - {"had3qn"}}
+    expected = {f"mpe_{task}_{kind}_{algo}" for task in TASKS for kind in published for algo in published[kind]}
+    expected.remove("mpe_reference_discrete_had3qn")  # 50 x 50 joint actions; the original has no configuration
     assert set(EXPERIMENTS) == expected | {"mpe_spread_happo"}
 
 

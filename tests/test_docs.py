@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harl.config import ALGO_SCHEMAS
+from tests.algorithms.rollouts import fill, learn, small_runner, team_layout
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -52,7 +55,7 @@ def test_every_command_of_the_documents_names_keys_that_exist() -> None:
     from harl.config import check_overrides, normalise_overrides
 
     checked = 0
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = document.read_text(encoding="utf-8").replace("\\\n", " ")
         for line in re.findall(r"python -m harl\.train ([^\n`#]*)", text):
             words = [word for word in line.split() if "=" in word]
@@ -62,3 +65,26 @@ def test_every_command_of_the_documents_names_keys_that_exist() -> None:
             assert errors == [], (document.name, line)
             checked += 1
     assert checked > 3
+
+
+@pytest.mark.parametrize("algo", ALGO_SCHEMAS)
+def test_page_of_each_algorithm_explains_every_number_that_it_reports(algo: str) -> None:
+    runner = small_runner(team_layout(), algo)
+    fill(runner)
+    infos, critic = learn(runner)
+    page = (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert explained == set(infos["agent_0"])
+    shared = (ROOT / "docs" / "algorithms" / "on_policy.md").read_text(encoding="utf-8")
+    assert all(f"`critic/{name}`" in shared for name in critic)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda page: page.stem)
+def test_pages_of_algorithms_name_files_and_methods_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", text)
+    assert len(named) >= 3
+    for name, file in named:
+        source = (ROOT / "harl" / file).read_text(encoding="utf-8")
+        for part in name.split("."):
+            assert re.search(rf"^ *(def|class) {part}\b", source, re.MULTILINE), f"{name} in {file}"

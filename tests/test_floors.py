@@ -35,6 +35,7 @@ FLOORS = {
     "harl.experiment": 1,
     "harl.config": 0,
     "harl.experiment.seeding": 0,
+    "harl.envs.api": 0,  # shapes and spaces, the words in which all rooms speak
 }
 
 
@@ -129,8 +130,8 @@ def test_modules_import_only_from_floors_below() -> None:
     ("source", "target", "for_types", "right"),
     [
         ("harl.models.flat", "harl.models.init", False, True),
-        ("harl.models.flat", "harl.envs.api", False, False),
-        ("harl.models.flat", "harl.envs.api", True, True),
+        ("harl.models.flat", "harl.envs.parallel", False, False),
+        ("harl.models.flat", "harl.envs.parallel", True, True),
         ("harl.models.flat", "harl.algorithms.base", True, False),
         ("harl.algorithms.team", "harl.models.flat", False, True),
         ("harl.experiment.seeding", "harl.experiment.files", False, False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import torch
@@ -90,6 +90,36 @@ class Metrics:
         if bad:
             raise NonFiniteError(f"{owner}: {', '.join(bad)} became NaN or infinite in this update")
         return result
+
+
+class Reports:
+    """Scalars that several learners report over a bout of updates, brought to the host once, at its end."""
+
+    def __init__(self) -> None:
+        self._labels: list[tuple[str, str, str]] = []
+        self._values: list[Tensor] = []
+
+    def add(self, owner: str, prefix: str, values: Mapping[str, Tensor]) -> None:
+        """Note one value () of each name; `owner` is who reports it in an error, `prefix` in the log."""
+        self._labels += [(owner, prefix, name) for name in values]
+        self._values += [value.detach() for value in values.values()]
+
+    def drain(self) -> dict[str, float]:
+        """Mean of each `<prefix>/<name>`; then start anew.
+
+        Raises:
+            NonFiniteError: a value is NaN or infinite; names the first one, since one makes the others so.
+        """
+        if not self._values:
+            return {}
+        series: defaultdict[str, list[float]] = defaultdict(list)
+        for (owner, prefix, name), value in zip(self._labels, torch.stack(self._values).tolist(), strict=True):
+            if not math.isfinite(value):
+                raise NonFiniteError(f"{owner}: {name} became NaN or infinite in this update")
+            series[f"{prefix}/{name}"].append(value)
+        self._labels.clear()
+        self._values.clear()
+        return {name: sum(values) / len(values) for name, values in series.items()}
 
 
 def minibatches(rows: int, count: int, generator: torch.Generator, device: torch.device) -> Iterator[Tensor | slice]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -69,6 +69,35 @@ class TeamMemory:
     def note_ends(self, ended: NDArray[np.bool_]) -> None:
         """Say in which environments (N,) the episode has ended within the last step."""
         self.masks.copy_(torch.from_numpy(~ended[:, None]))
+
+
+class Acting(Protocol):
+    """A team that acts, whatever it is made of."""
+
+    layout: Layout
+    device: torch.device
+    networks: Any
+    """The policies' networks: one an agent, or one for all."""
+
+    def refresh(self) -> None:
+        """Take over changed weights before acting."""
+
+    def new_memory(self, num_envs: int) -> TeamMemory | None:
+        """Memory at the start of episodes in N environments; None for policies that remember nothing."""
+
+    def act(
+        self,
+        obs: Tensor,
+        available_actions: Tensor | None = None,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+        *,
+        memory: TeamMemory | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Actions (N, A, action_dim), and their log-probabilities where the policies have them.
+
+        `memory` is what `new_memory` made.
+        """
 
 
 class Team:

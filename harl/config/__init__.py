@@ -24,6 +24,17 @@ from harl.config.algo_schema import (
 from harl.config.env_schema import ENV_SCHEMAS, EnvArgs, MPEConfig, MPEKwargs, PettingZooConfig
 from harl.config.fields import ConfigError
 from harl.config.names import nearest, portable_name
+from harl.config.off_policy_schema import (
+    D3QNConfig,
+    D3QNModelConfig,
+    DDPGConfig,
+    OffPolicyAlgoConfig,
+    OffPolicyModelConfig,
+    OffPolicyTrainConfig,
+    SACConfig,
+    SACModelConfig,
+    TD3Config,
+)
 from harl.config.run_schema import (
     LARGEST_SEED,
     CheckpointConfig,
@@ -69,6 +80,9 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "ConfigError",
+    "D3QNConfig",
+    "D3QNModelConfig",
+    "DDPGConfig",
     "DeviceConfig",
     "EnvArgs",
     "EvalConfig",
@@ -78,12 +92,18 @@ __all__ = [
     "MPEKwargs",
     "MinibatchConfig",
     "ModelConfig",
+    "OffPolicyAlgoConfig",
+    "OffPolicyModelConfig",
+    "OffPolicyTrainConfig",
     "OnPolicyAlgoConfig",
     "PPOConfig",
     "PettingZooConfig",
     "RenderConfig",
     "RenderOptions",
     "RunArgs",
+    "SACConfig",
+    "SACModelConfig",
+    "TD3Config",
     "TRPOConfig",
     "TrainConfig",
     "build_config",

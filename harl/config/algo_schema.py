@@ -7,6 +7,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from harl.config.fields import COUNT, FRACTION, POSITIVE, STEPS, limits
+from harl.config.off_policy_schema import (
+    D3QNConfig,
+    D3QNModelConfig,
+    DDPGConfig,
+    OffPolicyAlgoConfig,
+    OffPolicyModelConfig,
+    OffPolicyTrainConfig,
+    SACConfig,
+    SACModelConfig,
+    TD3Config,
+)
 
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_")
@@ -184,12 +195,17 @@ class TRPOConfig(OnPolicyAlgoConfig):
     """Factor by which a step that fails is shortened."""
 
 
+AnyTrainConfig = TrainConfig | OffPolicyTrainConfig
+AnyModelConfig = ModelConfig | OffPolicyModelConfig | D3QNModelConfig
+AnyAlgoConfig = OnPolicyAlgoConfig | OffPolicyAlgoConfig
+
+
 class AlgoSchema(NamedTuple):
     """Section classes of one algorithm."""
 
-    train: type[TrainConfig]
-    model: type[ModelConfig]
-    algo: type[OnPolicyAlgoConfig]
+    train: type[AnyTrainConfig]
+    model: type[AnyModelConfig]
+    algo: type[AnyAlgoConfig]
 
 
 ALGO_SCHEMAS: dict[str, AlgoSchema] = {
@@ -197,6 +213,12 @@ ALGO_SCHEMAS: dict[str, AlgoSchema] = {
     "mappo": AlgoSchema(TrainConfig, ModelConfig, PPOConfig),
     "haa2c": AlgoSchema(TrainConfig, ModelConfig, A2CConfig),
     "hatrpo": AlgoSchema(TrainConfig, ModelConfig, TRPOConfig),
+    "haddpg": AlgoSchema(OffPolicyTrainConfig, OffPolicyModelConfig, DDPGConfig),
+    "hatd3": AlgoSchema(OffPolicyTrainConfig, OffPolicyModelConfig, TD3Config),
+    "hasac": AlgoSchema(OffPolicyTrainConfig, SACModelConfig, SACConfig),
+    "had3qn": AlgoSchema(OffPolicyTrainConfig, D3QNModelConfig, D3QNConfig),
+    "maddpg": AlgoSchema(OffPolicyTrainConfig, OffPolicyModelConfig, DDPGConfig),
+    "matd3": AlgoSchema(OffPolicyTrainConfig, OffPolicyModelConfig, TD3Config),
 }
 """By `algo.name`."""
 
@@ -205,11 +227,11 @@ ALGO_SCHEMAS: dict[str, AlgoSchema] = {
 class AlgoArgs:
     """What concerns the algorithm."""
 
-    train: TrainConfig
-    """Length and shape of the training."""
-    model: ModelConfig
+    train: AnyTrainConfig
+    """Length and shape of the training; the class depends on `algo.name`, as do the next two."""
+    model: AnyModelConfig
     """Networks."""
-    algo: OnPolicyAlgoConfig
+    algo: AnyAlgoConfig
     """Actor, critic and returns; the class depends on `algo.name`."""
     eval: EvalConfig
     """Evaluation during training."""

@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harl.config.algo_schema import EvalConfig, MinibatchConfig, ModelConfig, OnPolicyAlgoConfig, TrainConfig
+from harl.config.algo_schema import (
+    AnyAlgoConfig,
+    AnyModelConfig,
+    AnyTrainConfig,
+    EvalConfig,
+    MinibatchConfig,
+    ModelConfig,
+    OnPolicyAlgoConfig,
+    TrainConfig,
+)
 from harl.config.env_schema import EnvArgs, MPEConfig
+from harl.config.off_policy_schema import OffPolicyAlgoConfig, OffPolicyTrainConfig
 from harl.config.run_schema import RunArgs
 
 _SCENARIO_OPTIONS = {
@@ -19,9 +29,9 @@ _SCENARIO_OPTIONS = {
 
 def cross_check(
     run: RunArgs | None,
-    train: TrainConfig | None,
-    model: ModelConfig | None,
-    algo: OnPolicyAlgoConfig | None,
+    train: AnyTrainConfig | None,
+    model: AnyModelConfig | None,
+    algo: AnyAlgoConfig | None,
     evaluation: EvalConfig | None,
     env: EnvArgs | None,
 ) -> list[str]:
@@ -31,9 +41,11 @@ def cross_check(
         errors += _check_run(run)
     if algo:
         errors += _check_algo(algo)
-        if train and model:
+        if isinstance(train, TrainConfig) and isinstance(model, ModelConfig) and isinstance(algo, OnPolicyAlgoConfig):
             errors += _check_minibatches(train, model, algo)
-    if train and model:
+        if isinstance(train, OffPolicyTrainConfig) and isinstance(algo, OffPolicyAlgoConfig):
+            errors += _check_replay(train, algo)
+    if isinstance(train, TrainConfig) and isinstance(model, ModelConfig):
         errors += _check_memory(train, model)
     if evaluation:
         errors += _check_eval(evaluation)
@@ -50,16 +62,36 @@ def _check_run(run: RunArgs) -> Iterator[str]:
         )
 
 
-def _check_algo(algo: OnPolicyAlgoConfig) -> Iterator[str]:
-    if algo.name != "mappo" and algo.share_param:
+_TOGETHER = {"happo": "mappo", "haddpg": "maddpg", "hatd3": "matd3"}
+"""Algorithms that update agents one after the other, and what updates them together otherwise alike."""
+
+
+def _check_algo(algo: AnyAlgoConfig) -> Iterator[str]:
+    if algo.name.startswith("ha") and algo.share_param:
+        together = _TOGETHER.get(algo.name, "mappo" if isinstance(algo, OnPolicyAlgoConfig) else None)
+        instead = f"use algo={together}" if together else "leave it false"
         yield (
             f"algo.share_param=true does not go with algo={algo.name}: updating agents one after the other has no "
-            "meaning for one network; use algo=mappo"
+            f"meaning for one network; {instead}"
         )
-    if algo.name == "mappo" and algo.fixed_order:
+    if algo.name in _TOGETHER.values() and algo.fixed_order:
+        sequential = next(name for name, other in _TOGETHER.items() if other == algo.name)
         yield (
-            "algo.fixed_order=true does not go with algo=mappo: agents are updated together, in no order; "
-            "leave it false, or use algo=happo"
+            f"algo.fixed_order=true does not go with algo={algo.name}: agents are updated together, in no order; "
+            f"leave it false, or use algo={sequential}"
+        )
+
+
+def _check_replay(train: OffPolicyTrainConfig, algo: OffPolicyAlgoConfig) -> Iterator[str]:
+    if algo.buffer_size < train.n_rollout_threads:
+        yield (
+            f"algo.buffer_size={algo.buffer_size}: must be at least train.n_rollout_threads={train.n_rollout_threads}, "
+            "the transitions of one vector step"
+        )
+    if algo.buffer_size < algo.batch_size:
+        yield (
+            f"algo.buffer_size={algo.buffer_size}: must be at least algo.batch_size={algo.batch_size}, "
+            "the transitions of one update"
         )
 
 

@@ -118,3 +118,12 @@ class EnvMetrics:
         means = {f"env/{name}": total / count for name, (total, count) in self._sums.items() if count}
         self._sums.clear()
         return means
+
+    def get_state(self) -> dict[str, Any]:
+        """The sums, for a checkpoint."""
+        return {"sums": {name: list(pair) for name, pair in self._sums.items()}, "seen": sorted(self._seen)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue with the sums of a checkpoint."""
+        self._sums = {name: (pair[0], pair[1]) for name, pair in state["sums"].items()}
+        self._seen = set(state["seen"])

@@ -56,3 +56,14 @@ class FlatParameters:
         parameter = nn.Parameter(self.values[i])
         parameter.grad = self.grads[i]
         return parameter
+
+    def whole(self) -> nn.Parameter:
+        """All networks' parameters as one vector, for networks that are always stepped together."""
+        parameter = nn.Parameter(self.values.view(-1))
+        parameter.grad = self.grads.view(-1)
+        return parameter
+
+    @torch.no_grad()
+    def follow(self, other: FlatParameters, polyak: float) -> None:
+        """Move towards other networks of the same shapes: θ ← (1 − polyak) θ + polyak θ_other."""
+        self.values.lerp_(other.values, polyak)

@@ -11,6 +11,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "selu": nn.SELU,
 }
+"""Activations for which torch knows a gain."""
+
+PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {**ACTIVATIONS, "hardswish": nn.Hardswish, "identity": nn.Identity}
+"""Activations of networks that are initialised without a gain."""
 
 
 def init_weight(weight: Tensor, method: str, gain: float) -> None:

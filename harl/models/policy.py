@@ -80,11 +80,15 @@ class ActionLayer(nn.Module):
         else:
             raise TypeError(f"no policy head for the action space {space}")
 
+    def logits(self, features: Tensor) -> Tensor:
+        """Unnormalised log-probabilities of discrete choices, component after component."""
+        heads = [self.action_out] if self.nvec is None else self.action_outs
+        return torch.cat([head.logits(features) for head in heads], dim=-1)  # type: ignore[operator]
+
     def forward(self, features: Tensor, available_actions: Tensor | None) -> Distribution:
         if self.nvec is None:
             return self.action_out(features, available_actions)  # type: ignore[no-any-return]
-        logits = torch.cat([head.logits(features) for head in self.action_outs], dim=-1)  # type: ignore[operator]
-        return MultiCategorical(mask_logits(logits, available_actions), self.nvec)
+        return MultiCategorical(mask_logits(self.logits(features), available_actions), self.nvec)
 
 
 class StochasticPolicy(nn.Module):
@@ -129,3 +133,8 @@ class StochasticPolicy(nn.Module):
         if self.rnn is not None:
             features, _ = self.rnn(features, hidden, masks)
         return self.act(features, available_actions)  # type: ignore[no-any-return]
+
+    def logits(self, obs: Tensor) -> Tensor:
+        """Unnormalised log-probabilities (B, number of actions) of discrete choices, of a policy without memory."""
+        assert self.rnn is None
+        return self.act.logits(self.base(obs))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harl.algorithms.team import Team
+from harl.algorithms.team import Acting
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
 from harl.experiment.seeding import LARGEST_SEED, SeedStreams, global_rng_state, seed_everything, set_global_rng_state
 from harl.runners.checks import check_finite
@@ -81,7 +81,7 @@ def global_generators_kept() -> Iterator[None]:
 
 
 def play(
-    team: Team,
+    team: Acting,
     envs: VectorEnv,
     seeds: list[int],
     episodes: int,

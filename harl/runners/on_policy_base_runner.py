@@ -12,17 +12,17 @@ from torch import Tensor
 
 from harl.algorithms.actors.on_policy import OnPolicyActor
 from harl.algorithms.base import NonFiniteError
-from harl.algorithms.critics.v_critic import VCritic
 from harl.algorithms.inputs import central_state, mlp_spec, recurrence
 from harl.algorithms.team import Team, TeamMemory
 from harl.buffers.returns import discounted_returns, generalised_advantages
 from harl.buffers.rollout import RolloutBuffer
-from harl.config import OnPolicyAlgoConfig
+from harl.config import ModelConfig, OnPolicyAlgoConfig, TrainConfig
 from harl.envs.api import EnvStep
 from harl.experiment.episodes import EnvMetrics, EpisodeTracker
 from harl.experiment.seeding import Purpose
 from harl.models.value import VNet
-from harl.registry import ALGORITHMS
+from harl.registry import ALGORITHMS, on_policy_parts
+from harl.runners.announce import announce_team
 from harl.runners.checks import check_finite
 from harl.runners.evaluation import ActionClipper
 from harl.runners.runner import Runner
@@ -42,26 +42,28 @@ class Collected(NamedTuple):
 class OnPolicyBaseRunner(Runner):
     """The loop of on-policy algorithms; subclasses say in which order the agents learn (`train`)."""
 
+    team: Team
+
     def build_learners(self) -> None:
         """Make the team, one actor for each network, the critic and the buffer."""
-        train, algo = self.algo_args.train, self.algo_args.algo
+        train, model, algo = self.algo_args.train, self.algo_args.model, self.algo_args.algo
+        assert isinstance(train, TrainConfig)
+        assert isinstance(model, ModelConfig)
         assert isinstance(algo, OnPolicyAlgoConfig)
-        self.algo = algo
+        self.train_config, self.model_config, self.algo = train, model, algo
         self.minibatch_order = self._generator(Purpose.MINIBATCH)
         self.agent_order = self._generator(Purpose.AGENT_ORDER)
-        entry = ALGORITHMS[algo.name]
-        self.team = Team(self.layout, self.algo_args.model, algo.share_param, self.device)
+        actor, critic = on_policy_parts(ALGORITHMS[algo.name])
+        self.team = Team(self.layout, model, algo.share_param, self.device)
         names = ["the shared policy"] if algo.share_param else list(self.layout.agents)
         self.actors: list[OnPolicyActor] = []
         for i, name in enumerate(names):
             stacked, row = self.team.location(i)
-            self.actors.append(
-                entry.actor(name, self.team.networks[i], stacked.parameters, row, algo, self.minibatch_order)
-            )
-        network = VNet(central_state(self.layout), mlp_spec(self.algo_args.model)).to(self.device)
-        self.critic: VCritic = entry.critic(network, algo, self.minibatch_order)
+            self.actors.append(actor(name, self.team.networks[i], stacked.parameters, row, algo, self.minibatch_order))
+        network = VNet(central_state(self.layout), mlp_spec(model)).to(self.device)
+        self.critic = critic(network, algo, self.minibatch_order)
         self.valuer = Valuer(self.critic)
-        memory = recurrence(self.algo_args.model, train.episode_length)
+        memory = recurrence(model, train.episode_length)
         self.buffer = RolloutBuffer(self.layout, train.episode_length, train.n_rollout_threads, self.device, memory)
         self.clip = ActionClipper(self.layout)
         self.tracker = EpisodeTracker(train.n_rollout_threads, self.layout.agents)
@@ -81,7 +83,7 @@ class OnPolicyBaseRunner(Runner):
     @property
     def iterations(self) -> int:
         """Iterations of the whole run: the budget rounded up to whole ones, at least one."""
-        return max(1, -(-self.algo_args.train.num_env_steps // self.iteration_steps))
+        return max(1, -(-self.train_config.num_env_steps // self.iteration_steps))
 
     def learn(self) -> None:
         """Train; see `run`."""
@@ -104,32 +106,14 @@ class OnPolicyBaseRunner(Runner):
 
     def announce(self) -> None:
         """Say what is about to happen, and where it differs from what was typed."""
-        train, layout = self.algo_args.train, self.layout
-        for notice in self.notices:
-            self.logger.message(notice)
-        spaces = ", ".join(
-            f"{name} sees {width} and acts in {space}"
-            for name, width, space in zip(layout.agents, layout.obs_dims, layout.action_spaces, strict=True)
-        )
-        self.logger.message(f"run folder: {self.folder.path}")
-        self.logger.message(
-            f"{self.algo.name} on {self.envs.name}/{self.envs.scenario}: {spaces}; state {layout.state_type} "
-            f"{layout.share_obs_shape}, episodes of {self.envs.episode_limit or 'unknown'} steps, "
-            f"reward {self.env_args.reward}"
-        )
-        if self.finished:
-            self.logger.message(
-                f"the budget is used up already: {self.env_steps:,} environment steps were taken; "
-                f"train.num_env_steps={2 * train.num_env_steps} would double it"
-            )
+        announce_team(self)
+        train = self.train_config
         total = self.iterations * self.iteration_steps
         self.logger.message(
             f"{self.iterations} iterations of {train.episode_length} steps x {train.n_rollout_threads} environments "
             f"on {self.device}, threads {self.threads.acting} acting, {self.threads.updating} updating; "
             f"rollout buffer {self.buffer.nbytes / 2**20:.1f} MiB"
         )
-        if self.env_args.reward == "individual" and self.env_args.state_type == "EP":
-            self.logger.message("env.reward=individual: the state of each agent carries its one-hot id (FP)")
         if total != train.num_env_steps:
             self.logger.message(
                 f"train.num_env_steps={train.num_env_steps} is no multiple of one iteration "
@@ -288,7 +272,7 @@ class OnPolicyBaseRunner(Runner):
 
     def decay_learning_rates(self) -> None:
         """With `train.use_linear_lr_decay`, lr · (1 − k / K) in the iteration that k of K iterations come before."""
-        if self.algo_args.train.use_linear_lr_decay:
+        if self.train_config.use_linear_lr_decay:
             fraction = max(0.0, 1.0 - self.iteration / self.iterations)
             for actor in self.actors:
                 actor.set_lr_fraction(fraction)
@@ -337,6 +321,7 @@ class OnPolicyBaseRunner(Runner):
             "t": self.t,
             "iteration": self.iteration,
             "tracker": self.tracker.get_state(),
+            "env_metrics": self.env_metrics.get_state(),
             "means": self.means.get_state(),
             "minibatch_order": self.minibatch_order.get_state(),
             "agent_order": self.agent_order.get_state(),
@@ -345,6 +330,7 @@ class OnPolicyBaseRunner(Runner):
     def load_progress(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; environments that cannot save their state are reset, and the log says so."""
         self.iteration, self.t = state["iteration"], state["t"]
+        self.env_metrics.set_state(state["env_metrics"])
         self.means.set_state(state["means"])
         self.minibatch_order.set_state(state["minibatch_order"])
         self.agent_order.set_state(state["agent_order"])

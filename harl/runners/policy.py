@@ -13,14 +13,16 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from harl.algorithms.team import Team, TeamMemory
-from harl.config import Config, ConfigError, OnPolicyAlgoConfig, load_yaml
+from harl.algorithms.team import Acting, TeamMemory
+from harl.config import Config, ConfigError, load_yaml
 from harl.envs.api import EnvError, FloatArray, Layout
 from harl.envs.parallel_codec import ObservationCodec
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
-from harl.registry import make_envs
+from harl.registry import build_team, make_envs
 from harl.runners.evaluation import ActionClipper
+
+NO_MASK = "{} was trained with action masks: give available_actions too, 1 = allowed"
 
 
 class Policy:
@@ -32,7 +34,7 @@ class Policy:
         env_steps: environment steps that the checkpoint was trained for.
     """
 
-    def __init__(self, config: Config, layout: Layout, team: Team, env_steps: int) -> None:
+    def __init__(self, config: Config, layout: Layout, team: Acting, env_steps: int) -> None:
         self.config, self.layout, self.team, self.env_steps = config, layout, team, env_steps
         self._clip = ActionClipper(layout)
         self._generator = torch.Generator(team.device)
@@ -66,9 +68,10 @@ class Policy:
         Recurrent policies remember what they saw since the last `reset`: call it where an episode starts.
 
         Args:
-            obs: {agent: its own observation} as a PettingZoo environment gives it, or an array (N, A, obs_dim) or
-                (A, obs_dim); images in an array are (…, C, H, W).
-            available_actions: masks in the same form, 1 = allowed.
+            obs: {agent: its own observation} as a PettingZoo environment gives it, for the agents that are in the
+                episode, or an array (N, A, obs_dim) or (A, obs_dim); images in an array are (…, C, H, W).
+            available_actions: masks in the same form, 1 = allowed; needed where the team was trained with masks and
+                the observations do not hold them as `action_mask`.
             deterministic: the mode of each policy in place of a sample.
             hint: what people said beside their actions; policies that learned without it ignore it.
 
@@ -77,8 +80,8 @@ class Policy:
             (A, action_dim).
 
         Raises:
-            ValueError: an agent is unknown or missing, a shape is not the one that was trained, or the number of
-                environments N changed without a `reset` between.
+            ValueError: an agent is unknown, a mask is missing, a shape is not the one that was trained, or the number
+                of environments N changed without a `reset` between.
         """
         if isinstance(obs, Mapping):
             return self._act_by_agent(obs, available_actions, deterministic)
@@ -87,12 +90,23 @@ class Policy:
         if array.shape[-len(expected) :] != expected or array.ndim > len(expected) + 1:
             raise ValueError(f"obs has the shape {array.shape}; expected {expected} or (N, *{expected})")
         single = array.ndim == len(expected)
-        masks = None if available_actions is None else np.asarray(available_actions, np.float32)
+        masks = self._array_masks(available_actions, array.shape[: 1 - len(expected)])
         actions = self._actions(
             array[None] if single else array, masks[None] if single and masks is not None else masks, deterministic
         )
         result: FloatArray = actions[0] if single else actions
         return result
+
+    def _array_masks(self, masks: Any, head: tuple[int, ...]) -> FloatArray | None:
+        if masks is None:
+            if self.layout.has_masks:
+                raise ValueError(NO_MASK.format("this team"))
+            return None
+        array = np.asarray(masks, np.float32)
+        expected = (*head, self.layout.action_number)
+        if array.shape != expected:
+            raise ValueError(f"available_actions has the shape {array.shape}; expected {expected}")
+        return array
 
     def _actions(self, obs: FloatArray, masks: FloatArray | None, deterministic: bool) -> FloatArray:
         device = self.team.device
@@ -116,14 +130,15 @@ class Policy:
         if strangers:
             raise ValueError(f"unknown agents {strangers}; this team has {', '.join(layout.agents)}")
         array = np.zeros((1, layout.num_agents, *layout.obs_shape), np.float32)
-        mask_array = None if masks is None else np.ones((1, layout.num_agents, layout.action_number), np.float32)
+        mask_array = np.ones((1, layout.num_agents, layout.action_number), np.float32)
+        masked = masks is not None or layout.has_masks
         for i, agent in enumerate(layout.agents):
             if agent not in obs:
                 continue
             self._write(i, obs[agent], array[0, i])
-            if mask_array is not None and agent in masks:
-                mask_array[0, i, : layout.action_numbers[i]] = np.asarray(masks[agent], np.float32).ravel()
-        actions: FloatArray = self._actions(array, mask_array, deterministic)[0]
+            if masked and layout.action_numbers[i]:
+                mask_array[0, i, : layout.action_numbers[i]] = self._own_mask(i, obs[agent], masks)
+        actions: FloatArray = self._actions(array, mask_array if masked else None, deterministic)[0]
         return {agent: _native(actions[layout.agents.index(agent)], self._space(agent)) for agent in obs}
 
     def _write(self, i: int, observation: Any, out: FloatArray) -> None:
@@ -141,6 +156,17 @@ class Policy:
         if own.size != layout.obs_dims[i]:
             raise ValueError(f"the observation of {agent} has {own.size} numbers; expected {layout.obs_dims[i]}")
         out[: own.size] = own
+
+    def _own_mask(self, index: int, observation: Any, masks: Mapping[str, Any] | None) -> FloatArray:
+        agent, width = self.layout.agents[index], self.layout.action_numbers[index]
+        source = observation if isinstance(observation, Mapping) else {}
+        given = source.get("action_mask") if masks is None else masks.get(agent)
+        if given is None:
+            raise ValueError(NO_MASK.format(agent))
+        mask = np.asarray(given, np.float32).ravel()
+        if mask.size != width:
+            raise ValueError(f"the mask of {agent} has {mask.size} numbers; expected {width}")
+        return mask
 
     def _space(self, agent: str) -> spaces.Space[Any]:
         return self.layout.action_spaces[self.layout.agents.index(agent)]
@@ -172,7 +198,7 @@ def find_checkpoint(path: str | Path, which: str | int = "best") -> tuple[RunFol
         RunFolderError, ConfigError: what was looked for is not there.
     """
     folder = RunFolder.open(path)
-    inside = Path(path).expanduser().absolute().relative_to(folder.path).parts
+    inside = Path(path).expanduser().resolve().relative_to(folder.path).parts
     if len(inside) > 1 and inside[0] == "checkpoints" and inside[1].isdecimal():
         return folder, int(inside[1])
     if isinstance(which, int) or which.isdecimal():
@@ -199,9 +225,8 @@ def load_policy(run: str | Path, checkpoint: str | int = "best", device: str = "
     env_steps, state = CheckpointStore(folder.checkpoints, keep_last=1).load(which, keys=("learners",))
     with contextlib.closing(make_envs(config.env, 1)) as envs:
         layout = envs.layout
-    algo = config.algo.algo
-    assert isinstance(algo, OnPolicyAlgoConfig)
-    team = Team(layout, config.algo.model, algo.share_param, torch.device(device))
+    where = torch.device(device)
+    team = build_team(config.algo, layout, where, torch.Generator(where))
     for network, actor in zip(team.networks, state["learners"]["actors"].values(), strict=True):
         network.load_state_dict(actor["policy"])
     team.refresh()

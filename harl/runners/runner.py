@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from harl.algorithms.base import NonFiniteError
-from harl.algorithms.team import Team
+from harl.algorithms.team import Acting
 from harl.config import AlgoArgs, Config, ConfigError, EnvArgs, RunArgs, save_yaml
 from harl.envs.api import VectorEnv
 from harl.experiment.checkpoint import CheckpointStore, CheckpointWarning
@@ -59,7 +59,7 @@ class Runner(ABC):
         ConfigError: the algorithm cannot train these agents; before anything is written.
     """
 
-    team: Team
+    team: Acting
 
     def __init__(self, args: RunArgs, algo_args: AlgoArgs, env_args: EnvArgs, bridge: Any = None) -> None:
         self.args, self.algo_args, self.env_args, self.bridge = args, algo_args, env_args, bridge

@@ -23,6 +23,14 @@ SMALL: dict[str, Any] = {
     "env.reward": "shared_sum",
 }
 
+ALGOS: dict[str, dict[str, Any]] = {
+    "happo": {},
+    "haa2c": {},
+    "hatrpo": {},
+    "mappo": {"algo__share_param": False},
+}
+"""Algorithms, with what makes them train a network of its own for each agent."""
+
 SPACES: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(5),
     "multidiscrete": spaces.MultiDiscrete([3, 2, 4]),

@@ -13,7 +13,7 @@ import torch
 from harl.algorithms.actors.on_policy import OnPolicyActor
 from harl.buffers.rollout import ActorData
 from harl.runners import OnPolicyBaseRunner
-from tests.algorithms.rollouts import SPACES, fill, learn, parameters, small_runner, team_layout
+from tests.algorithms.rollouts import ALGOS, SPACES, fill, learn, parameters, small_runner, team_layout
 
 ONE_STEP = {"algo__ppo_epoch": 1, "algo__critic_epoch": 1}
 
@@ -95,8 +95,7 @@ def test_D_18_rows_of_a_dead_agent_change_neither_parameters_nor_entropy(kind: s
 
 def whole_update(disturb: Callable[[OnPolicyBaseRunner], None], algo: str, state_type: str) -> list[torch.Tensor]:
     """Parameters of the actors after an update with agent 1 away for a part of the rollout."""
-    options = {} if algo == "happo" else {"algo__share_param": False}
-    runner = small_runner(team_layout(state_type=state_type), algo, **options)
+    runner = small_runner(team_layout(state_type=state_type), algo, **ALGOS[algo])
     fill(runner)
     runner.buffer.active[2:5, :3, 1] = 0.0
     runner.compute()
@@ -106,7 +105,7 @@ def whole_update(disturb: Callable[[OnPolicyBaseRunner], None], algo: str, state
 
 
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
-@pytest.mark.parametrize("algo", ["happo", "mappo"])
+@pytest.mark.parametrize("algo", ALGOS)
 def test_D_07_noise_in_rows_of_a_dead_agent_changes_no_actor(algo: str, state_type: str) -> None:
     def disturb(runner: OnPolicyBaseRunner) -> None:
         gone = (runner.buffer.active[:-1] == 0).squeeze(-1)
@@ -120,10 +119,9 @@ def test_D_07_noise_in_rows_of_a_dead_agent_changes_no_actor(algo: str, state_ty
     assert all(torch.equal(one, other) for one, other in zip(clean, noisy, strict=True))
 
 
-@pytest.mark.parametrize("algo", ["happo", "mappo"])
+@pytest.mark.parametrize("algo", ALGOS)
 def test_D_35_actor_of_an_agent_that_was_away_for_the_whole_rollout_is_left_alone(algo: str) -> None:
-    options = {} if algo == "happo" else {"algo__share_param": False}
-    runner = small_runner(team_layout(state_type="FP"), algo, **options)
+    runner = small_runner(team_layout(state_type="FP"), algo, **ALGOS[algo])
     fill(runner)
     runner.buffer.active[:, :, 1] = 0.0
     before = parameters(runner)
@@ -135,7 +133,7 @@ def test_D_35_actor_of_an_agent_that_was_away_for_the_whole_rollout_is_left_alon
     assert all(bool(vector.isfinite().all()) for vector in after)
 
 
-@pytest.mark.parametrize("algo", ["happo", "mappo"])
+@pytest.mark.parametrize("algo", ALGOS)
 def test_D_35_nobody_there_at_all(algo: str) -> None:
     runner = small_runner(team_layout(), algo)
     fill(runner)

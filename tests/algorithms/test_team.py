@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from harl.envs.api import Layout
 from harl.runners.evaluation import ActionClipper
-from tests.algorithms.rollouts import SPACES, fill, hetero_layout, parameters, small_runner, team_layout
+from tests.algorithms.rollouts import ALGOS, SPACES, fill, hetero_layout, parameters, small_runner, team_layout
 
 
 def test_HET_02_columns_beyond_an_agents_own_width_are_zero() -> None:
@@ -50,12 +50,11 @@ def test_HET_05_agents_with_few_and_many_actions_do_not_share_indices() -> None:
     assert actions[:, 1].max() == 47.0
 
 
-@pytest.mark.parametrize("algo", ["happo", "mappo"])
+@pytest.mark.parametrize("algo", ALGOS)
 def test_padding_of_observations_never_reaches_a_network(algo: str) -> None:
     results = []
     for padding in (0.0, 1e6):
-        options = {} if algo == "happo" else {"algo__share_param": False}
-        runner = small_runner(hetero_layout(), algo, **options)
+        runner = small_runner(hetero_layout(), algo, **ALGOS[algo])
         fill(runner)
         for i, width in enumerate(runner.layout.obs_dims):
             runner.buffer.obs[:, :, i, width:] = padding

@@ -7,7 +7,14 @@ import math
 import pytest
 import torch
 
-from harl.models.distributions import Categorical, DiagGaussian, MultiCategorical, aggregate_ratio, mask_logits
+from harl.models.distributions import (
+    Categorical,
+    DiagGaussian,
+    Distribution,
+    MultiCategorical,
+    aggregate_ratio,
+    mask_logits,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -148,6 +155,78 @@ def test_HET_07_log_probability_has_one_column_a_part_and_their_sum_is_the_joint
     log_probs = MultiCategorical(logits, [3, 2]).log_prob(torch.tensor([[1.0, 1.0]]))
     torch.testing.assert_close(log_probs.exp(), torch.tensor([[2 / 6, 4 / 5]]))
     assert log_probs.sum().exp().item() == pytest.approx(8 / 30, rel=1e-5)
+
+
+def test_D_03_kl_weighs_actions_by_the_old_probabilities() -> None:
+    old, new = torch.tensor([[0.9, 0.07, 0.02, 0.01]]), torch.tensor([[0.88, 0.06, 0.03, 0.03]])
+    exact = Categorical(old.log()).kl(Categorical(new.log()))
+    by_hand = sum(p * math.log(p / q) for p, q in zip(old[0].tolist(), new[0].tolist(), strict=True))
+    assert exact.dtype == torch.float64
+    assert exact.item() == pytest.approx(by_hand, rel=1e-5)
+    # The original adds e^Δ - 1 - Δ over all actions alike, with Δ = log p - log q: the rare ones count as much.
+    change = old.log() - new.log()
+    assert (change.exp() - 1 - change).sum().item() > 20 * exact.item()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0])
+def test_D_03_categorical_kl_equals_torchs(scale: float) -> None:
+    logits = torch.randn(50, 7, generator=generator()).double() * 2
+    moved = logits + scale * torch.randn(50, 7, generator=generator(1))
+    expected = torch.distributions.kl_divergence(
+        torch.distributions.Categorical(logits=logits), torch.distributions.Categorical(logits=moved)
+    )
+    kl = Categorical(logits).kl(Categorical(moved))
+    torch.testing.assert_close(kl, expected.unsqueeze(1), rtol=1e-6, atol=0)
+    # From float32 parameters, its mean is right to what their rounding leaves.
+    single = Categorical(logits.float()).kl(Categorical(moved.float()))
+    assert single.mean().item() == pytest.approx(expected.mean().item(), rel=1e-4, abs=1e-10)
+    assert (single > -1e-15).all()
+
+
+def test_D_03_kl_with_masked_actions() -> None:
+    mask = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    old = Categorical(mask_logits(torch.tensor([[0.3, 0.1, 9.0], [1.0, 2.0, 3.0]]), mask))
+    new = Categorical(mask_logits(torch.tensor([[0.1, 0.3, -9.0], [5.0, 2.0, 0.0]]), mask))
+    expected = torch.distributions.kl_divergence(
+        torch.distributions.Categorical(logits=torch.tensor([0.3, 0.1])),
+        torch.distributions.Categorical(logits=torch.tensor([0.1, 0.3])),
+    ).item()
+    assert old.kl(new).flatten().tolist() == pytest.approx([expected, 0.0], abs=1e-7)
+
+
+def test_kl_of_a_multi_part_action_is_the_sum_over_its_parts() -> None:
+    old, new = torch.randn(9, 5, generator=generator()), torch.randn(9, 5, generator=generator(1))
+    parts = [Categorical(old[:, i:j]).kl(Categorical(new[:, i:j])) for i, j in ((0, 3), (3, 5))]
+    assert torch.equal(MultiCategorical(old, [3, 2]).kl(MultiCategorical(new, [3, 2])), parts[0] + parts[1])
+
+
+def test_gaussian_kl_equals_torchs_summed_over_dimensions() -> None:
+    means = torch.randn(2, 20, 3, generator=generator()).double()
+    stds = torch.rand(2, 3, generator=generator(1)).double() + 0.2
+    normals = [torch.distributions.Normal(mean, std) for mean, std in zip(means, stds, strict=True)]
+    expected = torch.distributions.kl_divergence(*normals).sum(-1, keepdim=True)
+    old, new = (DiagGaussian(mean, std) for mean, std in zip(means, stds, strict=True))
+    torch.testing.assert_close(old.kl(new), expected)
+    assert old.kl(new).dtype == torch.float64
+    assert DiagGaussian(means[0].float(), stds[0].float()).kl(new).dtype == torch.float64
+
+
+def policies(kind: str, parameters: torch.Tensor) -> Distribution:
+    """A distribution as a head makes it from what a network says, (B, 4)."""
+    if kind == "gaussian":
+        return DiagGaussian(parameters[:, :2], torch.sigmoid(parameters[0, 2:]))
+    return Categorical(parameters) if kind == "categorical" else MultiCategorical(parameters, [3, 1])
+
+
+@pytest.mark.parametrize("kind", ["categorical", "multi", "gaussian"])
+def test_information_in_coordinates_is_the_curvature_of_the_kl(kind: str) -> None:
+    where = torch.randn(3, 4, generator=generator()).double()
+    old = policies(kind, where)
+    curvature = torch.autograd.functional.hessian(lambda at: old.kl(policies(kind, at)).sum(), where).view(12, 12)
+    by_parameter = torch.autograd.functional.jacobian(lambda at: policies(kind, at).coordinates(), where)
+    jacobian = by_parameter.reshape(-1, 12)
+    information = old.information().flatten()
+    torch.testing.assert_close(jacobian.T @ (information.unsqueeze(1) * jacobian), curvature, rtol=1e-6, atol=1e-9)
 
 
 def test_ratio_of_several_factors_is_their_product_or_their_mean() -> None:

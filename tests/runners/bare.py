@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from harl.config import compose, to_config
+from harl.config import Config, compose, to_config
 from harl.envs.api import Layout
 from harl.experiment.seeding import SeedStreams
-from harl.runners import RUNNER_REGISTRY, OnPolicyBaseRunner
+from harl.runners import RUNNER_REGISTRY
 
 
 class NoEnvs:
@@ -45,12 +45,15 @@ def layout_of(
     )
 
 
-def bare_runner(layout: Layout, overrides: list[str]) -> OnPolicyBaseRunner:
+def bare_runner(layout: Layout, overrides: list[str]) -> Any:
     """The learners that a command line would make for this layout, in a runner that cannot step anything."""
-    config = to_config(compose([*overrides, "device.name=cpu"]))
+    return bare_runner_of(layout, to_config(compose([*overrides, "device.name=cpu"])))
+
+
+def bare_runner_of(layout: Layout, config: Config) -> Any:
+    """Like `bare_runner`, from a configuration."""
     cls = RUNNER_REGISTRY[config.algo.algo.name]
-    assert issubclass(cls, OnPolicyBaseRunner)
-    runner = cls.__new__(cls)
+    runner: Any = cls.__new__(cls)
     runner.args, runner.algo_args = config.run, config.algo
     runner.env_args = dataclasses.replace(config.env, state_type=layout.state_type)
     runner.bridge, runner.device, runner.env_steps = None, torch.device("cpu"), 0

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import functools
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import harl
-from harl.config import Config
+from harl import train
+from harl.config import Config, RenderOptions, load_yaml
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder, find_runs
 from harl.runners import OnPolicyBaseRunner, RunInterrupted
 from harl.runners.job import configure, runner_for
+from harl.runners.playback import Playback
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,7 +88,11 @@ def run(folder: Path, *overrides: str) -> OnPolicyBaseRunner:
 def resume(run_folder: Path | RunFolder, *overrides: str) -> OnPolicyBaseRunner:
     """The run of this folder, carried on to its end."""
     path = run_folder.path if isinstance(run_folder, RunFolder) else run_folder
-    runner = harl.make_runner([f"resume={path}", *overrides])
+    if overrides:
+        runner = harl.make_runner([f"resume={path}", *overrides])
+    else:  # the same, without composing what is replaced by the stored configuration anyway
+        stored = load_yaml(RunFolder.open(path).config)
+        runner = runner_for(dataclasses.replace(stored, run=dataclasses.replace(stored.run, resume=str(path))))
     assert isinstance(runner, OnPolicyBaseRunner)
     runner.run()
     return runner
@@ -185,6 +193,29 @@ def weights(runner: OnPolicyBaseRunner) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for network in networks for p in network.parameters()])
 
 
+class Done(NamedTuple):
+    """How a command came out."""
+
+    code: int
+    out: str
+    err: str
+
+
+def typed(cwd: Path, *arguments: str, main: Callable[[], None] = train.main) -> Done:
+    """What `python -m harl.train …` does when it is typed in `cwd`, without the seconds that a new process takes."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    before = sys.argv
+    try:
+        with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            sys.argv = [str(ROOT / "harl" / "train.py"), *arguments]
+            main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    finally:
+        sys.argv = before
+    return Done(code, out.getvalue(), err.getvalue())
+
+
 def cli(
     cwd: Path,
     *arguments: str,
@@ -215,6 +246,16 @@ def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, st
     """The environment of a process that shall use this checkout."""
     merged = {**os.environ, "PYTHONPATH": str(ROOT), **(changes or {})}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def play_again(runner_folder: Path, deterministic: bool, episodes: int = 3) -> Playback:
+    """Episodes of the newest checkpoint, played without learning."""
+    options = RenderOptions(
+        checkpoint="latest", episodes=episodes, video=False, deterministic=deterministic, fps=10, seed=None
+    )
+    playback = Playback(runner_folder, options)
+    assert len(playback.play()) == episodes
+    return playback
 
 
 def cli_tiny(*overrides: str) -> list[str]:

@@ -27,29 +27,40 @@ from tests.runners.runs import (
 SPREAD = ["env=mpe"]
 CONTINUOUS = ["env=mpe", "env.continuous_actions=true"]
 SPEAKER = ["env=mpe", "env.scenario=simple_speaker_listener"]
-HAPPO, MAPPO, SHARED = ["algo=happo"], ["algo=mappo", "algo.share_param=false"], ["algo=mappo"]
-MINIBATCHES = ["algo.actor_num_mini_batch=2", "algo.critic_num_mini_batch=3"]
+CRITIC = ["algo.critic_num_mini_batch=3"]
+MINIBATCHES = ["algo.actor_num_mini_batch=2", *CRITIC]
 """So that the order of samples is random too."""
+HAPPO, MAPPO, SHARED = ["algo=happo"], ["algo=mappo", "algo.share_param=false"], ["algo=mappo"]
+HAA2C, HATRPO = ["algo=haa2c"], ["algo=hatrpo"]
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        [*HAPPO, *SPREAD],
-        [*HAPPO, *CONTINUOUS],
-        [*HAPPO, *SPEAKER],
-        [*MAPPO, *SPREAD],
-        [*MAPPO, *SPEAKER, "env.continuous_actions=true"],
-        [*SHARED, *SPREAD],
-        [*SHARED, *CONTINUOUS],
+        [*HAPPO, *SPREAD, *MINIBATCHES],
+        [*HAPPO, *CONTINUOUS, *MINIBATCHES],
+        [*HAPPO, *SPEAKER, *MINIBATCHES],
+        [*MAPPO, *SPREAD, *MINIBATCHES],
+        [*MAPPO, *SPEAKER, "env.continuous_actions=true", *MINIBATCHES],
+        [*SHARED, *SPREAD, *MINIBATCHES],
+        [*SHARED, *CONTINUOUS, *MINIBATCHES],
+        [*HAA2C, *SPREAD, *MINIBATCHES],
+        [*HAA2C, *CONTINUOUS, *MINIBATCHES],
+        [*HATRPO, *SPREAD, *CRITIC],
+        [*HATRPO, *SPEAKER, "env.continuous_actions=true", *CRITIC],
     ],
     ids=lambda overrides: "-".join(part.split("=")[1] for part in overrides),
 )
-def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path, overrides: list[str]) -> None:
-    first, second = (run(tmp_path, *overrides, *MINIBATCHES, "seed=7") for _ in range(2))
+def test_equal_seeds_give_equal_runs(tmp_path: Path, overrides: list[str]) -> None:
+    minibatches = [] if overrides[0] == "algo=hatrpo" else MINIBATCHES  # hatrpo has none
+    first, second = (run(tmp_path, *overrides, *minibatches, "seed=7") for _ in range(2))
     assert first.folder.path != second.folder.path
     assert_same_run(first.folder, second.folder)
-    other = run(tmp_path, *overrides, *MINIBATCHES, "seed=8")
+
+
+@pytest.mark.parametrize("algo", [HAPPO, SHARED], ids=["happo", "mappo"])
+def test_another_seed_gives_another_run(tmp_path: Path, algo: list[str]) -> None:
+    first, other = (run(tmp_path, *algo, *SPREAD, f"seed={seed}") for seed in (7, 8))
     assert not torch.equal(weights(first), weights(other))
     assert evaluations(first.folder) != evaluations(other.folder)
 

@@ -35,7 +35,7 @@ def cases() -> list[str]:
     """Cases of algorithms that are there."""
     found = [path.stem for path in sorted(FOLDER.glob("*.npz"))]
     assert found, f"no parity cases in {FOLDER}"
-    return [name for name in found if name.split("_")[0] in ALGORITHMS]
+    return [name for name in found if name.split("_")[0] in ALGORITHMS and "data/rewards" in load(name)[1]]
 
 
 def load(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import harl
-from harl.config import ConfigError, load_yaml
 from harl.experiment.checkpoint import CheckpointError
-from harl.experiment.run_folder import RunFolder, RunFolderError
-from harl.runners import OnPolicyBaseRunner
+from harl.experiment.run_folder import RunFolderError
 from harl.runners.job import configure
 from tests.runners.runs import (
     QUICK,
@@ -23,7 +21,6 @@ from tests.runners.runs import (
     checkpoint,
     column,
     evaluations,
-    leaves,
     make,
     metrics,
     parts_of,
@@ -35,13 +32,17 @@ from tests.runners.runs import (
     world,
 )
 
-MINIBATCHES = ["algo.actor_num_mini_batch=2", "algo.critic_num_mini_batch=3", "train.use_linear_lr_decay=true"]
+CRITIC = ["algo.critic_num_mini_batch=3", "train.use_linear_lr_decay=true"]
+MINIBATCHES = ["algo.actor_num_mini_batch=2", *CRITIC]
+SPEAKER = ["env=mpe", "env.scenario=simple_speaker_listener"]
 KINDS = {
-    "happo": ["algo=happo", "env=mpe"],
-    "mappo": ["algo=mappo", "env=mpe", "env.continuous_actions=true"],
-    "mappo_unshared": ["algo=mappo", "algo.share_param=false", "env=mpe", "env.scenario=simple_speaker_listener"],
-    "happo_fp": ["algo=happo", "env=mpe", "env.state_type=FP"],
-    "global_generator": ["algo=happo", *world("GlobalDice")],
+    "happo": ["algo=happo", "env=mpe", *MINIBATCHES],
+    "mappo": ["algo=mappo", "env=mpe", "env.continuous_actions=true", *MINIBATCHES],
+    "mappo_unshared": ["algo=mappo", "algo.share_param=false", *SPEAKER, *MINIBATCHES],
+    "haa2c": ["algo=haa2c", *SPEAKER, *MINIBATCHES],
+    "hatrpo": ["algo=hatrpo", *SPEAKER, "env.continuous_actions=true", *CRITIC],
+    "happo_fp": ["algo=happo", "env=mpe", "env.state_type=FP", *MINIBATCHES],
+    "global_generator": ["algo=happo", *world("GlobalDice"), *MINIBATCHES],
 }
 
 
@@ -51,7 +52,7 @@ def test_res_04_stopped_and_resumed_equals_straight_through(
     tmp_path: Path, kind: str, stop: int, number: signal.Signals
 ) -> None:
     """Also RES-01: counters and schedules go on where they were."""
-    overrides = [*KINDS[kind], *MINIBATCHES]
+    overrides = KINDS[kind]
     straight = run(tmp_path, *overrides)
     stopped = make(tmp_path, *overrides)
     assert stop_at(stopped, stop, number) == 128 + number
@@ -153,67 +154,6 @@ def test_res_07_a_moved_run_goes_on_where_it_is(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["moved"]
 
 
-@pytest.mark.parametrize("algo", ["happo", "mappo"])
-def test_res_10_a_new_run_starts_from_the_weights_of_another(
-    tmp_path: Path, algo: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = run(tmp_path, f"algo={algo}", "eval.use_eval=false")
-    capsys.readouterr()
-    runner = make(tmp_path, f"algo={algo}", f"init_from={source.folder.path}", "algo.lr=1e-3")
-    assert torch.equal(weights(runner), weights(source))
-    assert runner.env_steps == 0
-    assert runner.folder.path != source.folder.path
-    saved, own = checkpoint(source.folder), runner.critic.value_normalizer
-    assert own is not None
-    assert own.running_mean.tolist() == saved["/learners/critic/value_normalizer/running_mean"]
-    runner.run()
-    assert runner.env_steps == 80
-    assert metrics(runner.folder)[0]["env_steps"] == "0"
-    said = capsys.readouterr().out
-    assert f"started from the weights of {source.folder.path}" in said
-
-
-def test_init_from_takes_the_best_weights_or_the_named_checkpoint(tmp_path: Path) -> None:
-    source = run(tmp_path, "env=mpe", "checkpoint.interval=20", "checkpoint.keep_last=9")
-    best = (source.folder.checkpoints / "best").read_text(encoding="utf-8").strip()
-    runner = make(tmp_path, "env=mpe", f"init_from={source.folder.path}")
-    runner.close()
-    expected = checkpoint(source.folder, int(best))
-    assert policies(runner) == {place: value for place, value in expected.items() if "/policy/" in place}
-    named = make(tmp_path, "env=mpe", f"init_from={source.folder.checkpoints / '20'}")
-    named.close()
-    expected = checkpoint(source.folder, 20)
-    assert policies(named) == {place: value for place, value in expected.items() if "/policy/" in place}
-
-
-def policies(runner: OnPolicyBaseRunner) -> dict[str, object]:
-    state = leaves({"learners": runner.learner_state()})
-    return {place: value for place, value in state if "/policy/" in place}
-
-
-@pytest.mark.parametrize(
-    ("other", "named"),
-    [
-        (["env.kwargs.N=4"], ["agents", "agent_3", "observation_spaces", "share_obs_shape"]),
-        (["env.scenario=simple_speaker_listener"], ["speaker_0", "action_spaces", "Discrete(3)"]),
-        (["env.continuous_actions=true"], ["action_spaces", "Box"]),
-        (["model.hidden_sizes=[16]"], ["hidden_sizes", "[8]", "[16]"]),
-        (["env.state_type=FP"], ["share_obs_shape"]),
-        (["algo=mappo"], ["share_param"]),
-    ],
-    ids=lambda value: value[0] if "=" in value[0] else "",
-)
-def test_res_10_weights_of_another_team_are_refused_with_all_that_differs(
-    tmp_path: Path, other: list[str], named: list[str]
-) -> None:
-    source = run(tmp_path / "source", "env=mpe", *QUICK)
-    with pytest.raises(ConfigError) as refused:
-        make(tmp_path / "new", "env=mpe", *QUICK, *other, f"init_from={source.folder.path}")
-    for text in named:
-        assert text in str(refused.value)
-    assert not (tmp_path / "new").exists(), "a refused run leaves nothing behind"
-
-
 def test_res_11_the_last_checkpoint_is_there_beside_the_best(tmp_path: Path) -> None:
     runner = make(tmp_path, *world("ConstReward"), "checkpoint.interval=20", "checkpoint.keep_last=1")
     # The first evaluation is as good as any later one, so that it stays the best.
@@ -222,55 +162,6 @@ def test_res_11_the_last_checkpoint_is_there_beside_the_best(tmp_path: Path) -> 
     assert (folder / "latest").read_text(encoding="utf-8").strip() == "70"
     assert (folder / "best").read_text(encoding="utf-8").strip() == "0"
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["0", "70"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "key"),
-    [
-        (["env.scenario=simple_reference"], "env.scenario"),
-        (["algo=mappo"], "algo.name"),
-        (["env.kwargs.N=5"], "env.kwargs.N"),
-        (["env.state_type=FP"], "env.state_type"),
-        (["seed=2"], "seed"),
-        (["model.hidden_sizes=[9]"], "model.hidden_sizes"),
-        (["env=pettingzoo", "env.entry_point=tests.envs.fixtures:Identity", "env.reward=shared_sum"], "env.name"),
-        (["+experiment=mpe_reference_discrete_happo"], "experiment"),
-        (["+debug=default"], "debug"),
-        (["exp_name=other"], "exp_name"),
-        (["train.n_rollout_threads=3"], "train.n_rollout_threads"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else value,
-)
-def test_res_12_a_run_stays_what_it_is(stopped_run: RunFolder, typed: list[str], key: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        configure([f"resume={stopped_run.path}", *typed])
-    assert key in str(refused.value)
-
-
-@pytest.fixture(scope="module")
-def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    runner = make(tmp_path_factory.mktemp("stopped"), "env=mpe", *QUICK)
-    stop_at(runner, 40)
-    return runner.folder
-
-
-def test_res_12_all_that_must_not_change_is_named_at_once(stopped_run: RunFolder) -> None:
-    with pytest.raises(ConfigError) as refused:
-        configure([f"resume={stopped_run.path}", "env.scenario=simple_reference", "algo.lr=1e-3", "seed=4"])
-    assert len(refused.value.errors) == 3
-    assert all("simple_spread" in text or "0.0005" in text or "1" in text for text in refused.value.errors)
-
-
-def test_res_12_harmless_keys_may_change_and_the_rest_stays(stopped_run: RunFolder) -> None:
-    config = configure(
-        [f"resume={stopped_run.path}", "train.log_interval=7", "checkpoint.keep_last=9", "logger.tensorboard=true"]
-    )
-    assert config.algo.train.log_interval == 7
-    assert config.run.checkpoint.keep_last == 9
-    assert config.run.logger.tensorboard
-    stored = load_yaml(stopped_run.config)
-    assert config.algo.model == stored.algo.model
-    assert config.algo.train.num_env_steps == stored.algo.train.num_env_steps == 80
 
 
 @pytest.mark.parametrize("algo", ["happo", "mappo"])
@@ -291,25 +182,6 @@ def test_a_completed_run_that_is_resumed_as_it_is_stays_complete(tmp_path: Path)
     result = resume(runner.folder)
     assert result.folder.completed
     assert (checkpoint(runner.folder), metrics(runner.folder), evaluations(runner.folder)) == before
-
-
-def test_res_13_a_file_or_folder_within_the_run_will_do(tmp_path: Path) -> None:
-    runner = make(tmp_path, *QUICK)
-    stop_at(runner, 40)
-    for part in ("", "config.yaml", "checkpoints", "checkpoints/40", "checkpoints/40/learners.pt"):
-        assert configure([f"resume={runner.folder.path / part}"]).run.seed == 1
-
-
-def test_res_13_what_is_not_a_run_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    for path, text in ((tmp_path / "empty", "empty folder"), (tmp_path / "missing", "does not exist")):
-        with pytest.raises(RunFolderError, match=text) as error:
-            harl.make_runner([f"resume={path}"])
-        assert str(path) in str(error.value)
-        assert "\n" not in str(error.value)
-        with pytest.raises(RunFolderError, match=text):
-            make(tmp_path / "new", f"init_from={path}")
-    assert not (tmp_path / "new").exists(), "a refused run leaves nothing behind"
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(

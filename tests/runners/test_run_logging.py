@@ -135,7 +135,7 @@ def test_mem_01_nothing_that_is_kept_has_a_graph(tmp_path: Path) -> None:
 
 
 def test_mem_04_and_log_07_no_process_is_started_and_files_stay_few(tmp_path: Path) -> None:
-    runner = make(tmp_path, "env=mpe", "train.num_env_steps=1000", "eval.interval=20", "checkpoint.interval=20")
+    runner = make(tmp_path, "env=mpe", "train.num_env_steps=500", "eval.interval=20", "checkpoint.interval=20")
     process, seen = psutil.Process(), []
     after_update = runner.after_update
 
@@ -145,11 +145,11 @@ def test_mem_04_and_log_07_no_process_is_started_and_files_stay_few(tmp_path: Pa
 
     runner.after_update = watching  # type: ignore[method-assign]
     runner.run()
-    assert len(seen) == 50
+    assert len(seen) == 25
     assert {children for children, _ in seen} == {0}
     assert len({files for _, files in seen[1:]}) == 1, seen
     assert len(list(runner.folder.tensorboard.iterdir())) == 1
-    assert len(evaluations(runner.folder)) == 51 * 2
+    assert len(evaluations(runner.folder)) == 26 * 2
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_log_07_five_hundred_updates_of_ten_agents_with_few_files(tmp_path: Path
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        updates = ["train.num_env_steps=10000", "eval.interval=200", *ONE_PASS]
+        updates = ["train.num_env_steps=10000", "eval.interval=1000", "checkpoint.interval=1000", *ONE_PASS]
         runner = run(tmp_path, "env=mpe", "env.kwargs.N=10", *updates)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -154,6 +154,13 @@ class NoReward(ConstReward):
         return 0.0
 
 
+class Filmed(ConstReward):
+    """Its picture is ten times as bright as the step is late."""
+
+    def render(self) -> Any:
+        return np.full((16, 24, 3), 10 * self.t, np.uint8)
+
+
 class Raises(ConstReward):
     """The environment's own code fails in step k of each episode."""
 
