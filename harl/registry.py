@@ -160,18 +160,20 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
 def _image_problems(config: Config, algorithm: Algorithm, layout: Layout) -> list[str]:
     problems = []
     name, model = config.algo.algo.name, config.algo.model
+    kernel = model.cnn_kernel_size if isinstance(model, ModelConfig) else 0
     for what, shape in (("observations", layout.obs_shape), ("states", layout.share_obs_shape)):
         if len(shape) == 1:
             continue
         if len(shape) != 3 or not algorithm.images:
             able = "vectors or images (channels, height, width)" if algorithm.images else "vectors"
+            others = [other for other, entry in ALGORITHMS.items() if entry.images and len(shape) == 3]
             problems.append(
                 f"env: {what} have the shape {shape}; the networks of algo.name={name} take {able} (flatten them in "
-                "the environment)"
+                "the environment)" + (f"; algorithms that take images: {', '.join(others)}" if others else "")
             )
-        elif isinstance(model, ModelConfig) and model.cnn_kernel_size > min(shape[1:]):
+        elif kernel > min(shape[1:]):
             problems.append(
-                f"model.cnn_kernel_size={model.cnn_kernel_size}: the images ({what}) have {shape[1]} x {shape[2]} pixels; allowed: at "
+                f"model.cnn_kernel_size={kernel}: the images ({what}) have {shape[1]} x {shape[2]} pixels; allowed: at "
                 f"most {min(shape[1:])}"
             )
     return problems

@@ -53,7 +53,6 @@ class OffPolicyTeam:
 
     def new_memory(self, num_envs: int) -> None:
         """None: these policies remember nothing."""
-        return None
 
     @torch.no_grad()
     def act(
