@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 import harl
 from harl.algorithms.actors.on_policy import MinibatchActor
 from harl.buffers.rollout import ActorData
-from harl.config import ConfigError, compose, to_config
+from harl.config import ConfigError
 from harl.models.distributions import aggregate_ratio
 from harl.runners import OnPolicyBaseRunner
 from tests.algorithms.rollouts import (
@@ -370,45 +369,3 @@ def test_memory_solves_what_needs_it(tmp_path: Path, algo: str) -> None:
 @pytest.mark.parametrize("algo", ["happo", "mappo-shared"])
 def test_no_network_without_memory_does(tmp_path: Path, algo: str) -> None:
     assert mean_return(tmp_path, *ALGOS[algo], *RECALL) < 0.75
-
-
-# Configuration.
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["model.use_recurrent_policy=true", "model.use_naive_recurrent_policy=true"],
-            "exclude each other",
-        ),
-        (
-            ["model.use_recurrent_policy=true", "train.episode_length=200", "model.data_chunk_length=30"],
-            r"must divide train.episode_length=200 into at least two chunks; nearest: 25 and 40",
-        ),
-        (
-            ["model.use_recurrent_policy=true", "train.episode_length=10", "model.data_chunk_length=10"],
-            r"nearest: 5; model.use_naive",
-        ),
-        (
-            ["model.use_recurrent_policy=true", "train.episode_length=1", "model.data_chunk_length=1"],
-            r"into at least two chunks; model.use_naive",
-        ),
-        (
-            ["model.use_naive_recurrent_policy=true", "algo.actor_num_mini_batch=21"],
-            r"must be at most 20, the sequences of a rollout \(train.n_rollout_threads=20\)",
-        ),
-        (
-            ["model.use_recurrent_policy=true", "algo.critic_num_mini_batch=401"],
-            r"must be at most 400, the chunks of a rollout",
-        ),
-    ],
-)
-def test_settings_that_are_refused(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        to_config(compose(overrides))
-
-
-def test_chunk_length_without_memory_is_not_looked_at() -> None:
-    for steps, chunk in itertools.product([1, 7], [10, 200]):
-        to_config(compose([f"train.episode_length={steps}", f"model.data_chunk_length={chunk}"]))
