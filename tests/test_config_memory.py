@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 
-from harl.config import ConfigError, compose, to_config
+from harl.config import ALGO_SCHEMAS, ConfigError, ModelConfig, check_overrides, compose, to_config
+
+
+KEYS = (
+    "use_recurrent_policy",
+    "use_naive_recurrent_policy",
+    "recurrent_n",
+    "data_chunk_length",
+    "cnn_kernel_size",
+    "cnn_stride",
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +54,16 @@ def test_settings_that_are_refused(overrides: list[str], message: str) -> None:
 def test_chunk_length_without_memory_is_not_looked_at() -> None:
     for steps, chunk in itertools.product([1, 7], [10, 200]):
         to_config(compose([f"train.episode_length={steps}", f"model.data_chunk_length={chunk}"]))
+
+
+@pytest.mark.parametrize("algo", ALGO_SCHEMAS)
+def test_off_policy_algorithms_refuse_memory_and_convolutions_with_the_reason(algo):
+    errors = check_overrides([f"algo={algo}", *(f"model.{key}=1" for key in KEYS)])
+    if ALGO_SCHEMAS[algo].model is ModelConfig:
+        assert errors == []
+        return
+    assert len(errors) == len(KEYS)
+    for key, error in zip(KEYS, errors, strict=True):
+        assert error.startswith(f"model.{key} is not taken: ")
+        assert ("vectors" if key.startswith("cnn") else "without memory") in error
+        assert "happo" in error

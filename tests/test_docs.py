@@ -6,10 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harl.config import ALGO_SCHEMAS
+from harl.registry import ALGORITHMS
+from tests.algorithms.learners import kind_for, learners, random_batch
+from tests.algorithms.learners import team_layout as off_policy_layout
 from tests.algorithms.rollouts import fill, learn, small_runner, team_layout
 
 ROOT = Path(__file__).parents[1]
@@ -67,15 +71,31 @@ def test_every_command_of_the_documents_names_keys_that_exist() -> None:
     assert checked > 3
 
 
+def numbers_of_an_update(algo: str) -> tuple[set[str], set[str]]:
+    """Names that an actor and the critic report."""
+    if not ALGORITHMS[algo].runner.startswith("off_policy"):
+        runner = small_runner(team_layout(), algo)
+        fill(runner)
+        infos, critic = learn(runner)
+        return set(infos["agent_0"]), set(critic)
+    layout = off_policy_layout(kind_for(algo))
+    runner = learners(algo, layout)
+    runner.buffer.sample = lambda size: random_batch(layout)
+    reported: dict[Any, set[str]] = {0: set(), "critic": set()}
+    runner.report = lambda learner, values: reported.setdefault(learner, set()).update(values)
+    for _ in range(runner.algo.policy_freq):
+        runner.train()
+    return reported[0], reported["critic"]
+
+
 @pytest.mark.parametrize("algo", ALGO_SCHEMAS)
 def test_page_of_each_algorithm_explains_every_number_that_it_reports(algo: str) -> None:
-    runner = small_runner(team_layout(), algo)
-    fill(runner)
-    infos, critic = learn(runner)
+    actor, critic = numbers_of_an_update(algo)
     page = (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    assert explained == set(infos["agent_0"])
-    shared = (ROOT / "docs" / "algorithms" / "on_policy.md").read_text(encoding="utf-8")
+    assert explained == actor
+    family = "off_policy.md" if ALGORITHMS[algo].runner.startswith("off_policy") else "on_policy.md"
+    shared = (ROOT / "docs" / "algorithms" / family).read_text(encoding="utf-8")
     assert all(f"`critic/{name}`" in shared for name in critic)
 
 

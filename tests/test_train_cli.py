@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harl.config import load_yaml
+from harl.config import ALGO_SCHEMAS, load_yaml
 from harl.experiment.run_folder import find_runs
 from harl.runners.job import runner_for
 from tests.runners.runs import (
@@ -73,7 +73,7 @@ def test_the_configuration_can_be_shown(tmp_path: Path) -> None:
 def test_help(tmp_path: Path) -> None:
     done = typed(tmp_path, "--help")
     assert done.code == 0
-    for word in ("algo: happo, mappo", "env: mpe, pettingzoo", "experiment:"):
+    for word in ("algo: ", *ALGO_SCHEMAS, "env: mpe, pettingzoo", "experiment:"):
         assert word in done.out
     assert nothing_written(tmp_path)
 
@@ -83,7 +83,7 @@ def test_help(tmp_path: Path) -> None:
     [
         (["algo.lrr=1e-3"], ["algo.lrr is unknown", "algo.lr"]),
         (["algo.lr=fast"], ["algo.lr=fast", "number"]),
-        (["algo=hapo"], ["algo=hapo", "happo, mappo"]),
+        (["algo=hapo"], ["algo=hapo", ", ".join(sorted(ALGO_SCHEMAS))]),
         (["env.scenario=simple_spread_v99"], ["simple_spread_v99", "simple_spread, simple_reference, simple_speaker"]),
         (["algo=happo", "algo.share_param=true"], ["algo.share_param=true", "algo=mappo"]),
         (["env=pettingzoo"], ["env.entry_point", "env.reward", "individual"]),
