@@ -6,7 +6,6 @@ import pytest
 
 from harl.config import ALGO_SCHEMAS, ConfigError, ModelConfig, check_overrides, compose, to_config
 
-
 KEYS = (
     "use_recurrent_policy",
     "use_naive_recurrent_policy",
