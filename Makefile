@@ -10,9 +10,9 @@ PIP := $(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.
 train: $(VENV)/.run
 	$(RUN) -m harl.train algo=happo env=mpe train.num_env_steps=1e6
 
-# The fast tests.
+# The fast tests, two at a time.
 test: $(VENV)/.dev
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest -n 2 --dist worksteal -m "not slow"
 
 # All tests, two at a time.
 test-all: $(VENV)/.dev

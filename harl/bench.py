@@ -22,7 +22,7 @@ from harl import make_runner
 from harl.algorithms.actors.on_policy import MinibatchActor, OnPolicyActor
 from harl.algorithms.actors.trpo import ITERATIONS
 from harl.config import ConfigError
-from harl.runners import OnPolicyBaseRunner
+from harl.runners import OffPolicyBaseRunner, OnPolicyBaseRunner
 
 ORIGINAL = {
     "happo": {"as shipped": 1010.0, "one process, mpe2": 1417.0},
@@ -32,6 +32,11 @@ ORIGINAL = {
 }
 """Environment steps per second of the original, simple_spread discrete, 20 environments x 200 steps, 128x128; of HAA2C
 and HATRPO per second of CPU time, since their clock time was taken on a loaded machine."""
+ORIGINAL_UPDATE_MS = {
+    "hasac": 115.0, "haddpg": 32.4, "hatd3": 26.3, "maddpg": 31.1, "matd3": 25.4, "had3qn": 65.7,
+}  # fmt: skip
+"""Milliseconds of CPU time an update of the original, simple_spread continuous (HAD3QN: discrete), default networks and
+batches, with 22 thousand transitions in its buffer."""
 ORIGINAL_FLOOR_US = 26.0
 """Matrix products of HAPPO's update there, microseconds per environment step, one thread; see `machine_speed`."""
 
@@ -145,16 +150,62 @@ def main(arguments: list[str] | None = None) -> int:
         except ConfigError as error:
             print(error, file=sys.stderr)
             return 2
-        assert isinstance(runner, OnPolicyBaseRunner)
+        count = iterations[-1] if iterations else 10
         try:
             torch.set_num_threads(1)
-            floor, machine = floor_of(runner), machine_speed()
-            result = measure(runner, iterations[-1] if iterations else 10)
+            machine = machine_speed()
+            if isinstance(runner, OffPolicyBaseRunner):
+                report_off_policy(runner, measure_off_policy(runner, count), machine)
+                return 0
+            assert isinstance(runner, OnPolicyBaseRunner)
+            floor, result = floor_of(runner), measure(runner, count)
         finally:
             runner.close()
     result["floor (one thread)"], result["machine"] = floor, machine
     report(runner, result)
     return 0
+
+
+def measure_off_policy(runner: OffPolicyBaseRunner, bouts: int) -> dict[str, float]:
+    """Milliseconds of a vector step and of an update, the best of `bouts` bouts of ten after one of warm-up."""
+    runner.start()
+    while len(runner.buffer) < runner.algo.batch_size:
+        runner.step(runner.sample_actions(runner.seen.available_actions))
+    work: dict[str, Callable[[], Any]] = {
+        "vector step": lambda: runner.step(runner.get_actions(runner.seen.obs, runner.seen.available_actions)),
+        "sampling (within update)": lambda: runner.buffer.sample(runner.algo.batch_size),
+        "update": runner.train,
+    }
+    best = dict.fromkeys(work, float("inf"))
+    for bout in range(bouts + 1):
+        for name, function in work.items():
+            started = time.perf_counter()
+            for _ in range(10):
+                function()
+            if bout:
+                best[name] = min(best[name], (time.perf_counter() - started) * 100)
+    return best
+
+
+def report_off_policy(runner: OffPolicyBaseRunner, result: dict[str, float], machine: float) -> None:
+    """Print what was measured, for the ratio of updates to steps that is configured."""
+    envs, ratio = runner.train_config.n_rollout_threads, runner.train_config.update_per_train
+    print(
+        f"{runner.algo.name}, {runner.envs.name}/{runner.envs.scenario}, {envs} environments, batches of "
+        f"{runner.algo.batch_size}, {ratio:g} updates a vector step, threads {runner.threads.acting}"
+    )
+    for name, milliseconds in result.items():
+        print(f"  {name:32s} {milliseconds:8.2f} ms")
+    loop = result["vector step"] + ratio * result["update"]
+    print(f"  {1e3 * envs / loop:,.0f} environment steps per second")
+    there = ORIGINAL_UPDATE_MS.get(runner.algo.name)
+    if there is not None and runner.envs.scenario == "simple_spread":
+        scaled = there / machine
+        print(
+            f"  original: {scaled:.1f} ms an update scaled to this machine; this is {scaled / result['update']:.1f} "
+            "times as fast"
+        )
+    print(json.dumps({**{name: round(value, 3) for name, value in result.items()}, "machine": round(machine, 2)}))
 
 
 def report(runner: OnPolicyBaseRunner, result: dict[str, float]) -> None:

@@ -18,6 +18,7 @@ from harl.config import (
     compose,
     config_dir,
     env_schema,
+    off_policy_schema,
     run_schema,
     to_dict,
     to_render_config,
@@ -75,7 +76,9 @@ def test_the_schema_has_no_default_values():
         schemas |= {hint for hint in nested if dataclasses.is_dataclass(hint)}
 
 
-@pytest.mark.parametrize("module", [run_schema, algo_schema, env_schema], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [run_schema, algo_schema, off_policy_schema, env_schema], ids=lambda module: module.__name__
+)
 def test_every_schema_field_has_a_line_of_documentation(module):
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ClassDef) and node.name != "AlgoSchema":
@@ -194,10 +197,10 @@ def test_defaults_that_are_our_own():
 
 
 def test_there_is_an_experiment_for_every_mpe_task():
-    deterministic = {"haddpg", "hatd3", "maddpg", "matd3"}  # published with continuous actions alone
-    published = {"discrete": ALGO_SCHEMAS.keys() - deterministic, "continuous": ALGO_SCHEMAS.keys() - {"had3qn"}}
-    expected = {f"mpe_{task}_{kind}_{algo}" for task in TASKS for kind in published for algo in published[kind]}
-    expected.remove("mpe_reference_discrete_had3qn")  # 50 x 50 joint actions; the original has no configuration
+    expected = {
+        f"mpe_{task}_{kind}_{algo}" for task in TASKS for kind in ("discrete", "continuous") for algo in ALGO_SCHEMAS
+    }
+    expected -= {f"mpe_{task}_continuous_had3qn" for task in TASKS}
     assert set(EXPERIMENTS) == expected | {"mpe_spread_happo"}
 
 

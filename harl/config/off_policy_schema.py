@@ -177,5 +177,7 @@ class D3QNConfig(OffPolicyAlgoConfig):
 
     epsilon: float = field(metadata=FRACTION)
     """Probability of a random legal action."""
+    regress_at: str = field(metadata=limits(choices=("all", "greedy")))
+    """At which of its agent's choices a local network learns."""
     double_q: bool
     """Next actions of the online local networks, not of the slow ones."""

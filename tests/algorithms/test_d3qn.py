@@ -58,8 +58,25 @@ def test_best_reply_by_brute_force(state_type: str, masked: bool) -> None:
             assert replies[row].item() == max(options, key=lambda choice: options[choice])
 
 
-def test_local_values_are_regressed_at_their_own_choice_on_the_critics_word() -> None:
-    runner = learners("had3qn", differing((3, 2)))
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+def test_D_29_local_values_are_regressed_at_every_legal_choice_on_the_critics_word(masked: bool) -> None:
+    runner = learners("had3qn", differing((3, 2), has_masks=masked))
+    batch, actor = random_batch(runner.layout), runner.team.own[0]
+    runner.critic.look_at(batch)
+    entries = runner.critic.encode(batch)
+    total = 0.0
+    for row in range(32):
+        legal = batch.available_actions[0, row] if batch.available_actions is not None else torch.ones(3)
+        choices = [choice for choice in range(3) if legal[choice]]
+        state, obs = batch.share_obs[row], batch.obs[0, row]
+        joint = [choice + 3 * int(entries[1][row]) for choice in choices]
+        errors = actor.network(obs)[choices] - runner.critic.network(state)[joint]
+        total += errors.square().mean().item() / 32
+    assert actor.objective(0, batch, entries, runner.critic).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_D_29_as_the_original_local_values_are_regressed_at_their_own_choice_alone() -> None:
+    runner = learners("had3qn", differing((3, 2)), algo__regress_at="greedy")
     batch, actor = random_batch(runner.layout), runner.team.own[0]
     runner.critic.look_at(batch)
     entries = runner.critic.encode(batch)
@@ -123,7 +140,7 @@ def test_D_11_choices_obey_masks(explore: bool) -> None:
 
 def test_D_11_the_local_target_is_at_a_legal_choice() -> None:
     layout = team_layout("discrete", has_masks=True)
-    runner = learners("had3qn", layout)
+    runner = learners("had3qn", layout, algo__regress_at="greedy")
     batch, actor, told = random_batch(layout), runner.team.own[1], []
     actor.network.dueling_a.mlp[-2].bias.data[3] = 1e3
     runner.critic.value_for = lambda i, batch, entries: told.append(entries[i]) or torch.zeros(32, 1)

@@ -40,6 +40,8 @@ def runner_for(meta: dict[str, Any], space_list: list[spaces.Space[Any]]) -> Any
     values |= {f"algo.{k}" if k in ("lr", "critic_lr") else f"model.{k}": v for k, v in given["model"].items()}
     values |= {"algo.buffer_size": 1000, "env.reward": "shared_mean"}
     values.pop("algo.use_policy_active_masks", None)
+    if meta["algo"] == "had3qn":
+        values["algo.regress_at"] = "greedy"
     if meta["algo"] in ("maddpg", "matd3"):
         del values["algo.fixed_order"]
     if "value_norm" in meta:

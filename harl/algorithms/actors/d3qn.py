@@ -23,9 +23,11 @@ from harl.models.plain import DuelingQNet
 class D3QN(OffPolicyActor):
     """Dueling double Q-learning of one agent within a team (HAD3QN, Zhong et al. 2024).
 
-    The local Q_i(o_i, ·) is regressed, at its own greedy choice, on what the joint critic says of that choice among the
-    others'; agents that were updated before are taken to reply best by the critic. It acts greedily, and at random
-    among the legal choices with probability `epsilon`, drawn for each environment.
+    The local Q_i(o_i, ·) is regressed on what the joint critic says of the agent's choices among the others'; agents
+    that were updated before are taken to reply best by the critic. With `regress_at` "all" every legal choice is
+    compared, with "greedy" its own greedy one alone, as in the original: then a choice that once looked worse is never
+    looked at again. It acts greedily, and at random among the legal choices with probability `epsilon`, drawn for each
+    environment.
     """
 
     config: D3QNConfig
@@ -63,12 +65,18 @@ class D3QN(OffPolicyActor):
         return mask_logits(network(obs), available_actions).argmax(-1, keepdim=True).float(), None
 
     def objective(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:
+        assert isinstance(critic, JointQCritic)
         values = self.network(self.own(batch.obs, i))
         mask = self.own_mask(batch.available_actions, i)
-        choice = mask_logits(values.detach(), mask).argmax(-1, keepdim=True)
-        targets = critic.value_for(i, batch, replaced(entries, i, choice.float()))
         weights = batch.valid[i]
-        rows: Tensor = (values.gather(-1, choice) - targets).square()
+        if self.config.regress_at == "greedy":
+            choice = mask_logits(values.detach(), mask).argmax(-1, keepdim=True)
+            targets = critic.value_for(i, batch, replaced(entries, i, choice.float()))
+            rows: Tensor = (values.gather(-1, choice) - targets).square()
+        else:
+            legal = torch.ones_like(values) if mask is None else mask
+            errors = (values - critic.values_of_choices(i, batch, entries)).square() * legal
+            rows = errors.sum(-1, keepdim=True) / legal.sum(-1, keepdim=True).clamp(min=1.0)
         return (rows * weights).sum() / weights.sum().clamp(min=1.0)
 
     def entry_for_others(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], critic: Critic) -> Tensor:

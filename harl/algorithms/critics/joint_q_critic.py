@@ -87,12 +87,16 @@ class JointQCritic(Critic):
         return self._pick(self._seen_by(i), self.index(entries))
 
     @torch.no_grad()
-    def best_reply(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], mask: Tensor | None) -> Tensor:
-        """The choice (B, 1) of agent i, among the legal ones, that is worth most given what the others do."""
+    def values_of_choices(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor]) -> Tensor:
+        """What each choice of agent i is worth, (B, its number of choices), given what the others do."""
         values = self._seen_by(i)
         others = self.index([entry * (k != i) for k, entry in enumerate(entries)])
         options = others + self.strides[i] * torch.arange(self.sizes[i], device=values.device)
-        worth = values.gather(-1, options)
+        return values.gather(-1, options)
+
+    def best_reply(self, i: int, batch: ReplayBatch, entries: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+        """The choice (B, 1) of agent i, among the legal ones, that is worth most given what the others do."""
+        worth = self.values_of_choices(i, batch, entries)
         if mask is not None:
             worth = worth.masked_fill(mask == 0, -torch.inf)
         return worth.argmax(-1, keepdim=True).float()
