@@ -1,4 +1,4 @@
-"""Every off-policy algorithm in every kind of world: it trains with finite numbers, or is refused before work starts."""
+"""Every off-policy algorithm in every kind of world: it trains with finite numbers or is refused before work starts."""
 
 from __future__ import annotations
 
