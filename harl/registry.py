@@ -158,18 +158,23 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
 
 
 def _image_problems(config: Config, algorithm: Algorithm, layout: Layout) -> list[str]:
-    problems = []
     name, model = config.algo.algo.name, config.algo.model
+    if len(layout.obs_shape) == 3 and not algorithm.images:
+        others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.images)
+        return [
+            f"env: observations of shape {layout.obs_shape} are images; the networks of algo.name={name} take vectors "
+            f"(flatten them in the environment); algorithms that take images: {others}"
+        ]
+    able = "vectors or images (channels, height, width)" if algorithm.images else "vectors"
     kernel = model.cnn_kernel_size if isinstance(model, ModelConfig) else 0
+    problems = []
     for what, shape in (("observations", layout.obs_shape), ("states", layout.share_obs_shape)):
         if len(shape) == 1:
             continue
         if len(shape) != 3 or not algorithm.images:
-            able = "vectors or images (channels, height, width)" if algorithm.images else "vectors"
-            others = [other for other, entry in ALGORITHMS.items() if entry.images and len(shape) == 3]
             problems.append(
                 f"env: {what} have the shape {shape}; the networks of algo.name={name} take {able} (flatten them in "
-                "the environment)" + (f"; algorithms that take images: {', '.join(others)}" if others else "")
+                "the environment)"
             )
         elif kernel > min(shape[1:]):
             problems.append(
