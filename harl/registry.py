@@ -48,6 +48,8 @@ class Algorithm:
     """Kinds of action spaces that the actor has a distribution for."""
     share_param: bool = False
     """Whether agents may use one network."""
+    images: bool = True
+    """Whether networks have a base for images."""
     bounded: bool = False
     """Whether the policy maps into the bounds of a Box, so that every Box has to have them."""
 
@@ -57,12 +59,12 @@ ALGORITHMS: dict[str, Algorithm] = {
     "mappo": Algorithm("on_policy_ma", PPO, VCritic, share_param=True),
     "haa2c": Algorithm("on_policy_ha", A2C, VCritic),
     "hatrpo": Algorithm("on_policy_ha", TRPO, VCritic),
-    "haddpg": Algorithm("off_policy_ha", DDPG, QCritic, bounded=True),
-    "maddpg": Algorithm("off_policy_ma", DDPG, QCritic, bounded=True, share_param=True),
-    "hatd3": Algorithm("off_policy_ha", TD3, TwinQCritic, bounded=True),
-    "matd3": Algorithm("off_policy_ma", TD3, TwinQCritic, bounded=True, share_param=True),
-    "hasac": Algorithm("off_policy_ha", SAC, SoftTwinQCritic, bounded=True),
-    "had3qn": Algorithm("off_policy_ha", D3QN, JointQCritic, action_spaces=(spaces.Discrete,)),
+    "haddpg": Algorithm("off_policy_ha", DDPG, QCritic, bounded=True, images=False),
+    "maddpg": Algorithm("off_policy_ma", DDPG, QCritic, bounded=True, share_param=True, images=False),
+    "hatd3": Algorithm("off_policy_ha", TD3, TwinQCritic, bounded=True, images=False),
+    "matd3": Algorithm("off_policy_ma", TD3, TwinQCritic, bounded=True, share_param=True, images=False),
+    "hasac": Algorithm("off_policy_ha", SAC, SoftTwinQCritic, bounded=True, images=False),
+    "had3qn": Algorithm("off_policy_ha", D3QN, JointQCritic, action_spaces=(spaces.Discrete,), images=False),
 }
 
 
@@ -139,6 +141,7 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
                 f"allowed: {', '.join(kind.__name__ for kind in algorithm.action_spaces)}"
                 + (f"; algorithms that can: {', '.join(able)}" if able else "")
             )
+    problems += _image_problems(config, algorithm, layout)
     if algorithm.bounded:
         problems += _unbounded(name, layout)
     if algorithm.actor is SAC:
@@ -149,13 +152,35 @@ def unsupported(config: Config, layout: Layout) -> list[str]:
             f"joint actions, and algo.name={name} has an output for each; allowed: {LARGEST_JOINT:,}; without such a "
             "limit: algo=happo, algo=hasac"
         )
-    if len(layout.obs_shape) != 1 or len(layout.share_obs_shape) != 1:
-        problems.append(
-            f"env: observations of shape {layout.obs_shape} are images; the policies of algo.name={name} take vectors "
-            "(flatten them in the environment)"
-        )
     if config.algo.algo.share_param:
         problems += _sharing_problems(name, algorithm, layout)
+    return problems
+
+
+def _image_problems(config: Config, algorithm: Algorithm, layout: Layout) -> list[str]:
+    name, model = config.algo.algo.name, config.algo.model
+    if len(layout.obs_shape) == 3 and not algorithm.images:
+        others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.images)
+        return [
+            f"env: observations of shape {layout.obs_shape} are images; the networks of algo.name={name} take vectors "
+            f"(flatten them in the environment); algorithms that take images: {others}"
+        ]
+    able = "vectors or images (channels, height, width)" if algorithm.images else "vectors"
+    kernel = model.cnn_kernel_size if isinstance(model, ModelConfig) else 0
+    problems = []
+    for what, shape in (("observations", layout.obs_shape), ("states", layout.share_obs_shape)):
+        if len(shape) == 1:
+            continue
+        if len(shape) != 3 or not algorithm.images:
+            problems.append(
+                f"env: {what} have the shape {shape}; the networks of algo.name={name} take {able} (flatten them in "
+                "the environment)"
+            )
+        elif kernel > min(shape[1:]):
+            problems.append(
+                f"model.cnn_kernel_size={kernel}: the images ({what}) have {shape[1]} x {shape[2]} pixels; allowed: at "
+                f"most {min(shape[1:])}"
+            )
     return problems
 
 

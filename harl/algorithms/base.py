@@ -15,6 +15,10 @@ CACHE_ROWS = 1024
 the same, and the activations of a thousand rows stay in a core's cache where those of a whole rollout do not."""
 
 
+CACHE_NUMBERS = 2**20
+"""The most numbers that go into a network at once, where a row is an image or a sequence: fewer rows then."""
+
+
 class NonFiniteError(RuntimeError):
     """A loss or a gradient is NaN or infinite; the message says whose and which."""
 
@@ -130,8 +134,13 @@ def minibatches(rows: int, count: int, generator: torch.Generator, device: torch
     yield from torch.tensor_split(order, count)
 
 
-def pieces(rows: int) -> Iterator[slice]:
-    """Consecutive slices of at most `CACHE_ROWS` rows, of nearly equal size."""
-    count = -(-rows // CACHE_ROWS)
+def pieces(rows: int, numbers: int = 1) -> Iterator[slice]:
+    """Consecutive slices of nearly equal size: at most `CACHE_ROWS` rows of so many numbers, `CACHE_NUMBERS` in all."""
+    count = -(-rows // max(1, min(CACHE_ROWS, CACHE_NUMBERS // numbers)))
     for i in range(count):
         yield slice(i * rows // count, (i + 1) * rows // count)
+
+
+def pieces_of(inputs: Tensor) -> Iterator[slice]:
+    """The pieces in which inputs (M, …) of a network go through it."""
+    return pieces(len(inputs), math.prod(inputs.shape[1:]))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harl.algorithms.base import pieces
+from harl.algorithms.base import pieces_of
 from harl.buffers.rollout import ActorData
 from harl.models.distributions import Distribution
 from harl.models.forward_mode import change_along
@@ -24,8 +24,8 @@ class FisherProduct:
 
     Args:
         policy: the policy at which F is taken; its parameters must not change while products are made.
-        data: the rollout, M rows.
-        weights: (M, 1) weight of each row in the mean; they add up to 1.
+        data: the rollout, M rows, or S sequences of L steps.
+        weights: (M, 1) or (S, L, 1) weight of each row in the mean; they add up to 1.
         damping: added to the diagonal.
     """
 
@@ -33,9 +33,9 @@ class FisherProduct:
         self._policy, self._damping = policy, damping
         self._parameters = dict(policy.named_parameters())
         self._pieces: list[tuple[ActorData, Tensor, Tensor]] = []
-        for piece in pieces(len(data.obs)):
+        for piece in pieces_of(data.obs):
             rows = data.rows(piece)
-            distribution = policy(rows.obs, rows.available_actions)
+            distribution = policy(*rows.inputs)
             information = distribution.information().detach() * weights[piece]
             self._pieces.append((rows, distribution.coordinates(), information))
 
@@ -49,8 +49,7 @@ class FisherProduct:
         }
         result = vector * self._damping
         for rows, coordinates, information in self._pieces:
-            inputs = (rows.obs, rows.available_actions)
-            change = change_along(self._policy, direction, inputs, _coordinates)
+            change = change_along(self._policy, direction, rows.inputs, _coordinates)
             products = torch.autograd.grad(coordinates, parameters, information * change, retain_graph=True)
             result += torch.cat([product.reshape(-1) for product in products])
         return result

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from harl.algorithms.actors.off_policy import OffPolicyActor
+from harl.algorithms.team import TeamMemory
 from harl.config import AlgoArgs, OffPolicyAlgoConfig
 from harl.envs.api import Layout
 
@@ -50,6 +51,9 @@ class OffPolicyTeam:
     def refresh(self) -> None:
         """Take over changed weights before acting: there is nothing to take over, the networks act themselves."""
 
+    def new_memory(self, num_envs: int) -> None:
+        """None: these policies remember nothing."""
+
     @torch.no_grad()
     def act(
         self,
@@ -57,11 +61,15 @@ class OffPolicyTeam:
         available_actions: Tensor | None = None,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        *,
+        memory: TeamMemory | None = None,
     ) -> tuple[Tensor, None]:
         """Actions (N, A, action_dim) for observations (N, A, obs_dim), explored unless `deterministic`.
 
-        `generator`, where it is given, is the source of exploration in place of the team's own.
+        `generator`, where it is given, is the source of exploration in place of the team's own. `memory` is None, as
+        `new_memory` makes it.
         """
+        assert memory is None
         actions = obs.new_zeros((*obs.shape[:2], self.layout.action_dim))
         for i, actor in enumerate(self.actors):
             kept = actor.generator

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from harl.algorithms.inputs import mlp_spec, observed
 from harl.config import ModelConfig
 from harl.envs.api import Layout
-from harl.models.mlp import MLPSpec
+from harl.models.gru import kept
 from harl.models.policy import StochasticPolicy
 from harl.models.stacked import StackedPolicies, equal_networks
 
@@ -25,28 +28,47 @@ class _Group:
     stacked: StackedPolicies
     shared: bool
     obs_width: int
+    """Width of a vector, or channels of an image."""
     mask_width: int
-    action_width: int
 
     def rows(self, array: Tensor, width: int) -> Tensor:
-        """(N, A, ≥ width) → (networks, rows of a network, width)."""
+        """(N, A, ≥ width, …) → (networks, rows of a network, width, …)."""
         own = self.own(array, width)
-        return own.reshape(1, -1, width) if self.shared else own.transpose(0, 1)
+        return own.reshape(1, -1, *own.shape[2:]) if self.shared else own.transpose(0, 1)
 
     def put(self, array: Tensor, values: Tensor) -> None:
-        """The inverse of `rows` for something as wide as an action, into an existing (N, A, ≥ width) array."""
-        width = self.action_width
-        values = values.view(len(array), -1, width) if self.shared else values.transpose(0, 1)
+        """The inverse of `rows`, into an existing (N, A, ≥ width, …) array."""
+        width = values.shape[2]
+        values = values.view(len(array), -1, *values.shape[2:]) if self.shared else values.transpose(0, 1)
         if isinstance(self.columns, slice):
             self.own(array, width).copy_(values)
         else:
             array[:, self.columns, :width] = values
 
     def own(self, array: Tensor, width: int) -> Tensor:
-        """The part of (N, A, …) that is these agents'; without indexing where it is everything."""
+        """The part of (N, A, ≥ width, …) that is these agents'; without indexing where it is everything."""
         if len(self.agents) == array.shape[1] and width == array.shape[2]:
             return array
         return array[:, self.columns, :width]
+
+
+@dataclass(slots=True)
+class TeamMemory:
+    """What the recurrent policies of N environments remember, and where they note what they will.
+
+    Whoever steps the environments says by `masks` which episodes ended; the policies do the rest.
+    """
+
+    before: Tensor
+    """(N, A, layers, width) hidden states before the step."""
+    masks: Tensor
+    """(N, 1), 1 = the episode goes on, 0 = it ended before this step."""
+    after: Tensor
+    """(N, A, layers, width) for the hidden states after the step; may be `before` itself."""
+
+    def note_ends(self, ended: NDArray[np.bool_]) -> None:
+        """Say in which environments (N,) the episode has ended within the last step."""
+        self.masks.copy_(torch.from_numpy(~ended[:, None]))
 
 
 class Acting(Protocol):
@@ -60,24 +82,22 @@ class Acting(Protocol):
     def refresh(self) -> None:
         """Take over changed weights before acting."""
 
+    def new_memory(self, num_envs: int) -> TeamMemory | None:
+        """Memory at the start of episodes in N environments; None for policies that remember nothing."""
+
     def act(
         self,
         obs: Tensor,
         available_actions: Tensor | None = None,
         deterministic: bool = False,
         generator: torch.Generator | None = None,
+        *,
+        memory: TeamMemory | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Actions (N, A, action_dim), and their log-probabilities where the policies have them."""
+        """Actions (N, A, action_dim), and their log-probabilities where the policies have them.
 
-
-def mlp_spec(model: ModelConfig) -> MLPSpec:
-    """Hidden layers as the `model` section asks for."""
-    return MLPSpec(
-        hidden_sizes=tuple(int(width) for width in model.hidden_sizes),
-        activation=model.activation_func,
-        feature_normalization=model.use_feature_normalization,
-        initialization=model.initialization_method,
-    )
+        `memory` is what `new_memory` made.
+        """
 
 
 class Team:
@@ -93,11 +113,14 @@ class Team:
     def __init__(self, layout: Layout, model: ModelConfig, share_param: bool, device: torch.device) -> None:
         self.layout, self.shared, self.device = layout, share_param, device
         count = 1 if share_param else layout.num_agents
+        spec = mlp_spec(model)
+        self.memory_shape = (spec.recurrent_layers, spec.hidden_sizes[-1]) if spec.recurrent_layers else None
+        """Layers and width of what each policy remembers; None for feed-forward policies."""
         self.networks = [
             StochasticPolicy(
-                layout.obs_dims[i],
+                observed(layout, i),
                 layout.action_spaces[i],
-                mlp_spec(model),
+                spec,
                 model.gain,
                 model.std_x_coef,
                 model.std_y_coef,
@@ -128,9 +151,8 @@ class Team:
             columns=slice(first, last + 1) if neighbours else torch.tensor(agents, device=self.device),
             stacked=StackedPolicies(networks),
             shared=self.shared,
-            obs_width=self.layout.obs_dims[first],
+            obs_width=self.layout.obs_dims[first] if len(self.layout.obs_shape) == 1 else self.layout.obs_shape[0],
             mask_width=self.layout.action_numbers[first],
-            action_width=self.layout.action_dims[first],
         )
 
     def location(self, network: int) -> tuple[StackedPolicies, int]:
@@ -139,6 +161,13 @@ class Team:
             if network in group.agents:
                 return group.stacked, group.agents.index(network)
         raise IndexError(f"there is no network {network}")
+
+    def new_memory(self, num_envs: int) -> TeamMemory | None:
+        """Memory at the start of episodes in N environments; None for feed-forward policies."""
+        if self.memory_shape is None:
+            return None
+        hidden = torch.zeros(num_envs, self.layout.num_agents, *self.memory_shape, device=self.device)
+        return TeamMemory(hidden, torch.zeros(num_envs, 1, device=self.device), hidden)
 
     def refresh(self) -> None:
         """Take over changed weights before acting."""
@@ -154,15 +183,17 @@ class Team:
         generator: torch.Generator | None = None,
         actions: Tensor | None = None,
         log_probs: Tensor | None = None,
+        memory: TeamMemory | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Actions of all agents.
 
         Args:
-            obs: (N, A, obs_dim).
+            obs: (N, A, obs_dim), or images (N, A, C, H, W).
             available_actions: (N, A, action_number) or None.
             deterministic: the mode in place of a sample.
             generator: source of the samples.
             actions, log_probs: (N, A, action_dim) tensors to write to; made where they are not given.
+            memory: what recurrent policies remember; the hidden states after the step are written to `memory.after`.
 
         Returns:
             actions (unclipped) and their log-probabilities for each factor, both (N, A, action_dim); columns beyond
@@ -170,12 +201,19 @@ class Team:
         """
         if actions is None or log_probs is None:
             shape = (*obs.shape[:2], self._action_dim)
-            actions, log_probs = obs.new_zeros(shape), obs.new_zeros(shape)
+            actions, log_probs = torch.zeros(shape, device=obs.device), torch.zeros(shape, device=obs.device)
+        hidden = None if memory is None else kept(memory.before, memory.masks[:, None, None])
         for group in self.groups:
             masks = None
             if available_actions is not None and group.mask_width:
                 masks = group.rows(available_actions, group.mask_width)
-            distribution = group.stacked.distribution(group.rows(obs, group.obs_width), masks)
+            rows = group.rows(obs, group.obs_width)
+            if memory is None or hidden is None:
+                distribution = group.stacked.distribution(rows, masks)
+            else:
+                own = group.rows(hidden, hidden.shape[2])
+                distribution, after = group.stacked.remembering(rows, masks, own)
+                group.put(memory.after, after)
             chosen = distribution.mode() if deterministic else distribution.sample(generator)
             group.put(actions, chosen)
             group.put(log_probs, distribution.log_prob(chosen))

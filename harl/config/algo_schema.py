@@ -57,6 +57,23 @@ class ModelConfig:
     """Divides the parameter of the standard deviation before the sigmoid."""
     std_y_coef: float = field(metadata=POSITIVE)
     """The largest standard deviation."""
+    use_recurrent_policy: bool
+    """GRU after the hidden layers, learning from chunks of the rollout."""
+    use_naive_recurrent_policy: bool
+    """GRU after the hidden layers, learning from the rollout of each environment as a whole."""
+    recurrent_n: int = field(metadata=limits(at_least=1, at_most=64))
+    """Layers of the GRU."""
+    data_chunk_length: int = field(metadata=COUNT)
+    """Steps of a chunk."""
+    cnn_kernel_size: int = field(metadata=limits(at_least=1, at_most=1024))
+    """Side of the convolution's kernel."""
+    cnn_stride: int = field(metadata=limits(at_least=1, at_most=1024))
+    """Step of the convolution's kernel."""
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the networks have memory."""
+        return self.use_recurrent_policy or self.use_naive_recurrent_policy
 
 
 @dataclass(frozen=True, kw_only=True)

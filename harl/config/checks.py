@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 from harl.config.algo_schema import (
     AnyAlgoConfig,
+    AnyModelConfig,
     AnyTrainConfig,
     EvalConfig,
     MinibatchConfig,
+    ModelConfig,
     OnPolicyAlgoConfig,
     TrainConfig,
 )
@@ -28,6 +30,7 @@ _SCENARIO_OPTIONS = {
 def cross_check(
     run: RunArgs | None,
     train: AnyTrainConfig | None,
+    model: AnyModelConfig | None,
     algo: AnyAlgoConfig | None,
     evaluation: EvalConfig | None,
     env: EnvArgs | None,
@@ -38,10 +41,12 @@ def cross_check(
         errors += _check_run(run)
     if algo:
         errors += _check_algo(algo)
-        if isinstance(train, TrainConfig) and isinstance(algo, OnPolicyAlgoConfig):
-            errors += _check_minibatches(train, algo)
+        if isinstance(train, TrainConfig) and isinstance(model, ModelConfig) and isinstance(algo, OnPolicyAlgoConfig):
+            errors += _check_minibatches(train, model, algo)
         if isinstance(train, OffPolicyTrainConfig) and isinstance(algo, OffPolicyAlgoConfig):
             errors += _check_replay(train, algo)
+    if isinstance(train, TrainConfig) and isinstance(model, ModelConfig):
+        errors += _check_memory(train, model)
     if evaluation:
         errors += _check_eval(evaluation)
     if env:
@@ -90,17 +95,42 @@ def _check_replay(train: OffPolicyTrainConfig, algo: OffPolicyAlgoConfig) -> Ite
         )
 
 
-def _check_minibatches(train: TrainConfig, algo: OnPolicyAlgoConfig) -> Iterator[str]:
-    rows = train.episode_length * train.n_rollout_threads
+def _check_memory(train: TrainConfig, model: ModelConfig) -> Iterator[str]:
+    if model.use_recurrent_policy and model.use_naive_recurrent_policy:
+        yield (
+            "model.use_recurrent_policy=true and model.use_naive_recurrent_policy=true exclude each other: the first "
+            "learns from chunks, the second from whole sequences; set one of them to false"
+        )
+        return
+    length, steps = model.data_chunk_length, train.episode_length
+    if not model.use_recurrent_policy or (steps % length == 0 and steps >= 2 * length):
+        return
+    divisors = [divisor for divisor in range(1, steps // 2 + 1) if steps % divisor == 0]
+    below = [divisor for divisor in divisors if divisor < length][-1:]
+    above = [divisor for divisor in divisors if divisor > length][:1]
+    nearest = " and ".join(str(divisor) for divisor in below + above)
+    yield (
+        f"model.data_chunk_length={length}: must divide train.episode_length={steps} into at least two chunks; "
+        + (f"nearest: {nearest}; " if nearest else "")
+        + "model.use_naive_recurrent_policy=true learns from sequences that are not cut"
+    )
+
+
+def _check_minibatches(train: TrainConfig, model: ModelConfig, algo: OnPolicyAlgoConfig) -> Iterator[str]:
+    rows, what = train.episode_length * train.n_rollout_threads, "rows"
+    made_of = f"train.episode_length={train.episode_length} * train.n_rollout_threads={train.n_rollout_threads}"
+    if model.use_naive_recurrent_policy:
+        rows, what = train.n_rollout_threads, "sequences"
+        made_of = f"train.n_rollout_threads={rows}"
+    elif model.use_recurrent_policy:
+        rows, what = rows // model.data_chunk_length, "chunks"
+        made_of += f" / model.data_chunk_length={model.data_chunk_length}"
     slices = {"critic_num_mini_batch": algo.critic_num_mini_batch}
     if isinstance(algo, MinibatchConfig):
         slices["actor_num_mini_batch"] = algo.actor_num_mini_batch
     for name, count in slices.items():
         if count > rows:
-            yield (
-                f"algo.{name}={count}: must be at most {rows}, the rows of a rollout "
-                f"(train.episode_length={train.episode_length} * train.n_rollout_threads={train.n_rollout_threads})"
-            )
+            yield (f"algo.{name}={count}: must be at most {rows}, the {what} of a rollout ({made_of})")
 
 
 def _check_eval(evaluation: EvalConfig) -> Iterator[str]:

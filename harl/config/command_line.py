@@ -220,7 +220,11 @@ def _schema_keys(config_name: str, composed: Mapping[str, Any]) -> tuple[dict[st
     algo, env = composed["algo"]["name"], composed["env"]["name"]
     if algo not in ALGO_SCHEMAS or env not in ENV_SCHEMAS:
         return all_leaves(), {}
-    return config_leaves(algo, env), refusals(ALGO_SCHEMAS[algo].algo, "algo.") | refusals(ENV_SCHEMAS[env], "env.")
+    sections = {"model": ALGO_SCHEMAS[algo].model, "algo": ALGO_SCHEMAS[algo].algo, "env": ENV_SCHEMAS[env]}
+    refused: dict[str, str] = {}
+    for name, section in sections.items():
+        refused |= refusals(section, f"{name}.")
+    return config_leaves(algo, env), refused
 
 
 def _parts(key: str) -> list[str]:

@@ -66,7 +66,7 @@ def from_dict(data: Mapping[str, Any]) -> Config:
     env_schema = reader.chosen("env", env_name, ENV_SCHEMAS)
     env = reader.section(env_schema, data.get("env"), "env") if env_schema else None
 
-    reader.errors += checks.cross_check(run, train, algo, evaluation, env)
+    reader.errors += checks.cross_check(run, train, model, algo, evaluation, env)
     if run and train and model and algo and evaluation and env and not reader.errors:
         algo_args = AlgoArgs(train=train, model=model, algo=algo, eval=evaluation)
         return Config(run=run, algo=algo_args, env=env)

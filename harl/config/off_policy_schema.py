@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from harl.config.fields import COUNT, FRACTION, POSITIVE, STEPS, limits
 
@@ -10,6 +12,19 @@ PLAIN_ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu", "hardswish
 
 _WIDTHS = limits(at_least=1, at_most=65_536)
 _ACTIVATION = limits(choices=PLAIN_ACTIVATIONS)
+
+_NO_MEMORY = (
+    "off-policy algorithms learn from single transitions, without memory; happo, mappo, haa2c and hatrpo have it"
+)
+_NO_IMAGES = "networks of off-policy algorithms take vectors; happo, mappo, haa2c and hatrpo take images"
+_ON_POLICY_ALONE = {
+    "use_recurrent_policy": _NO_MEMORY,
+    "use_naive_recurrent_policy": _NO_MEMORY,
+    "recurrent_n": _NO_MEMORY,
+    "data_chunk_length": _NO_MEMORY,
+    "cnn_kernel_size": _NO_IMAGES,
+    "cnn_stride": _NO_IMAGES,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +50,9 @@ class OffPolicyTrainConfig:
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyModelConfig:
     """Networks of deterministic actors and of their critics."""
+
+    refused: ClassVar[Mapping[str, str]] = _ON_POLICY_ALONE
+    """Keys of on-policy networks that would have no effect, and why."""
 
     hidden_sizes: tuple[int, ...] = field(metadata=_WIDTHS)
     """Widths of the hidden layers."""
@@ -63,6 +81,9 @@ class SACModelConfig(OffPolicyModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class D3QNModelConfig:
     """Dueling networks."""
+
+    refused: ClassVar[Mapping[str, str]] = _ON_POLICY_ALONE
+    """Keys of on-policy networks that would have no effect, and why."""
 
     base_hidden_sizes: tuple[int, ...] = field(metadata=_WIDTHS)
     """Widths of the layers that both streams share."""

@@ -1,4 +1,4 @@
-"""The multi-layer perceptron that actors and critics on-policy are built on."""
+"""The multi-layer perceptron that actors and critics on-policy are built on, and what else they consist of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harl.models.init import ACTIVATIONS, init_linear
 
 @dataclass(frozen=True, slots=True)
 class MLPSpec:
-    """What the hidden layers look like."""
+    """What the layers before the head look like."""
 
     hidden_sizes: tuple[int, ...]
     """Width of each hidden layer."""
@@ -22,6 +22,12 @@ class MLPSpec:
     """Whether the input goes through a LayerNorm first."""
     initialization: str
     """Name of a function in torch.nn.init, ending in an underscore."""
+    recurrent_layers: int = 0
+    """GRU layers after the hidden ones; 0 for networks without memory."""
+    kernel_size: int = 3
+    """Side of the convolution's kernel, for images."""
+    stride: int = 1
+    """Step of the convolution's kernel, for images."""
 
 
 class MLPLayers(nn.Module):
@@ -42,7 +48,7 @@ class MLPLayers(nn.Module):
 
 
 class MLPBase(nn.Module):
-    """Features (B, hidden_sizes[-1]) of vector observations (B, input_dim)."""
+    """Features (…, hidden_sizes[-1]) of vector observations (…, input_dim)."""
 
     def __init__(self, input_dim: int, spec: MLPSpec) -> None:
         super().__init__()
@@ -56,15 +62,3 @@ class MLPBase(nn.Module):
         if self.feature_norm is not None:
             x = self.feature_norm(x)
         return self.mlp(x)  # type: ignore[no-any-return]
-
-
-class VNet(nn.Module):
-    """State values (B, 1) of central states (B, share_obs_dim), in the units of the value normaliser."""
-
-    def __init__(self, share_obs_dim: int, spec: MLPSpec) -> None:
-        super().__init__()
-        self.base = MLPBase(share_obs_dim, spec)
-        self.v_out = init_linear(nn.Linear(self.base.output_dim, 1), spec.initialization, 1.0)
-
-    def forward(self, share_obs: Tensor) -> Tensor:
-        return self.v_out(self.base(share_obs))  # type: ignore[no-any-return]

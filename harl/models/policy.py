@@ -1,4 +1,4 @@
-"""Stochastic policies: a base, and a head that fits the agent's action space."""
+"""Stochastic policies: a base, memory where it is asked for, and a head that fits the agent's action space."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from harl.models.cnn import Images, make_base
 from harl.models.distributions import Categorical, DiagGaussian, Distribution, MultiCategorical, mask_logits
+from harl.models.gru import GRU
 from harl.models.init import init_linear
-from harl.models.mlp import MLPBase, MLPSpec
+from harl.models.mlp import MLPSpec
 
 
 class CategoricalHead(nn.Module):
@@ -93,16 +95,16 @@ class StochasticPolicy(nn.Module):
     """π(a | o) of one agent, built for the agent's own widths.
 
     Args:
-        obs_dim: the agent's own observation width.
+        observed: the agent's own observation width, or what it sees where that is an image.
         action_space: Discrete, MultiDiscrete or one-dimensional Box.
-        spec: the hidden layers.
+        spec: the layers before the head.
         gain: scale of the initial weights of the output layer.
         std_x_coef, std_y_coef: see `GaussianHead`.
     """
 
     def __init__(
         self,
-        obs_dim: int,
+        observed: int | Images,
         action_space: spaces.Space[Any],
         spec: MLPSpec,
         gain: float,
@@ -110,13 +112,29 @@ class StochasticPolicy(nn.Module):
         std_y_coef: float,
     ) -> None:
         super().__init__()
-        self.base = MLPBase(obs_dim, spec)
-        self.act = ActionLayer(self.base.output_dim, action_space, spec.initialization, gain, std_x_coef, std_y_coef)
+        self.base = make_base(observed, spec)
+        width = self.base.output_dim
+        self.rnn = GRU(width, spec.recurrent_layers, spec.initialization) if spec.recurrent_layers else None
+        self.act = ActionLayer(width, action_space, spec.initialization, gain, std_x_coef, std_y_coef)
 
-    def forward(self, obs: Tensor, available_actions: Tensor | None = None) -> Distribution:
-        """Distribution over actions for observations (B, obs_dim) and masks (B, number of actions)."""
-        return self.act(self.base(obs), available_actions)  # type: ignore[no-any-return]
+    def forward(
+        self,
+        obs: Tensor,
+        available_actions: Tensor | None = None,
+        hidden: Tensor | None = None,
+        masks: Tensor | None = None,
+    ) -> Distribution:
+        """Distribution over actions for observations (B, …) and action masks (B, number of actions).
+
+        With memory, for S sequences of L steps in place of B rows: observations (S, L, …), action masks (S, L, number
+        of actions), and the hidden states before the sequences and the masks that cut them, see `GRU`.
+        """
+        features = self.base(obs)
+        if self.rnn is not None:
+            features, _ = self.rnn(features, hidden, masks)
+        return self.act(features, available_actions)  # type: ignore[no-any-return]
 
     def logits(self, obs: Tensor) -> Tensor:
-        """Unnormalised log-probabilities (B, number of actions) of discrete choices."""
+        """Unnormalised log-probabilities (B, number of actions) of discrete choices, of a policy without memory."""
+        assert self.rnn is None
         return self.act.logits(self.base(obs))

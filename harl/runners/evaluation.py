@@ -114,6 +114,7 @@ def play(
     # Environments that draw from the global generators play the same episodes again too.
     seed_everything(SeedStreams(seeds[0] & LARGEST_SEED))
     step, taken = envs.reset(seeds), 0
+    memory = team.new_memory(envs.num_envs)
     returns = np.zeros((envs.num_envs, layout.num_agents))
     lengths = np.zeros(envs.num_envs, dtype=np.int64)
     played = np.zeros(envs.num_envs, dtype=np.int64)
@@ -126,8 +127,10 @@ def play(
             picture(int(played[0]))
         obs = torch.from_numpy(step.obs).to(team.device)
         masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
-        actions = clip(team.act(obs, masks, deterministic, generator)[0])
+        actions = clip(team.act(obs, masks, deterministic, generator, memory=memory)[0])
         step = envs.step(actions)
+        if memory is not None:
+            memory.note_ends(step.ended)
         check_finite(step, layout, taken, "steps of an evaluation")
         taken += 1
         returns += step.rewards[..., 0]

@@ -12,20 +12,22 @@ from torch import Tensor
 
 from harl.algorithms.actors.on_policy import OnPolicyActor
 from harl.algorithms.base import NonFiniteError
-from harl.algorithms.team import Team, mlp_spec
+from harl.algorithms.inputs import central_state, mlp_spec, recurrence
+from harl.algorithms.team import Team, TeamMemory
 from harl.buffers.returns import discounted_returns, generalised_advantages
 from harl.buffers.rollout import RolloutBuffer
 from harl.config import ModelConfig, OnPolicyAlgoConfig, TrainConfig
 from harl.envs.api import EnvStep
 from harl.experiment.episodes import EnvMetrics, EpisodeTracker
 from harl.experiment.seeding import Purpose
-from harl.models.mlp import VNet
+from harl.models.value import VNet
 from harl.registry import ALGORITHMS, on_policy_parts
 from harl.runners.announce import announce_team
 from harl.runners.checks import check_finite
 from harl.runners.evaluation import ActionClipper
 from harl.runners.runner import Runner
 from harl.runners.running_means import RunningMeans
+from harl.runners.values import Valuer
 
 
 class Collected(NamedTuple):
@@ -58,9 +60,11 @@ class OnPolicyBaseRunner(Runner):
         for i, name in enumerate(names):
             stacked, row = self.team.location(i)
             self.actors.append(actor(name, self.team.networks[i], stacked.parameters, row, algo, self.minibatch_order))
-        network = VNet(self.layout.share_obs_shape[0], mlp_spec(model)).to(self.device)
+        network = VNet(central_state(self.layout), mlp_spec(model)).to(self.device)
         self.critic = critic(network, algo, self.minibatch_order)
-        self.buffer = RolloutBuffer(self.layout, train.episode_length, train.n_rollout_threads, self.device)
+        self.valuer = Valuer(self.critic)
+        memory = recurrence(model, train.episode_length)
+        self.buffer = RolloutBuffer(self.layout, train.episode_length, train.n_rollout_threads, self.device, memory)
         self.clip = ActionClipper(self.layout)
         self.tracker = EpisodeTracker(train.n_rollout_threads, self.layout.agents)
         self.env_metrics = EnvMetrics()
@@ -154,7 +158,10 @@ class OnPolicyBaseRunner(Runner):
         views = self.buffer.views
         masks = views["available_actions"][step] if "available_actions" in views else None
         collected = Collected(views["actions"][step], views["action_log_probs"][step])
-        self.team.act(views["obs"][step], masks, False, self.sampling, *collected)
+        memory = None
+        if "hidden" in views:
+            memory = TeamMemory(views["hidden"][step], views["masks"][step], views["hidden"][step + 1])
+        self.team.act(views["obs"][step], masks, False, self.sampling, *collected, memory)
         return collected
 
     def _override_actions(self, collected: Collected, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -187,8 +194,7 @@ class OnPolicyBaseRunner(Runner):
     def compute(self) -> None:
         """Values of all states of the rollout, then returns and advantages on the scale of rewards."""
         buffer, critic, algo = self.buffer, self.critic, self.algo
-        states = buffer.share_obs.flatten(0, -2)
-        buffer.value_preds.copy_(critic.get_values(states).view_as(buffer.value_preds))
+        self.valuer.fill(buffer)
         values = critic.denormalize(buffer.value_preds)
         rewards, continues, cut = self.learning_rewards(), self.continues(), self.cuts()
         end_values = torch.zeros_like(rewards)
@@ -238,11 +244,8 @@ class OnPolicyBaseRunner(Runner):
         end_values.copy_(torch.where(cut, values[1:], 0.0))
         if not buffer.final_share_obs:
             return
-        rows = torch.cat([rows for _, _, rows in buffer.final_share_obs])
-        steps = torch.cat([torch.full_like(envs, t) for t, envs, _ in buffer.final_share_obs])
-        envs = torch.cat([envs for _, envs, _ in buffer.final_share_obs])
-        final = self.critic.denormalize(self.critic.get_values(rows.flatten(0, -2)))
-        end_values[steps, envs] = torch.where(cut[steps, envs], final.view(len(rows), *end_values.shape[2:]), 0.0)
+        steps, envs, final = self.valuer.finals(buffer)
+        end_values[steps, envs] = torch.where(cut[steps, envs], self.critic.denormalize(final), 0.0)
 
     def update(self) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         """Judge the rollout and learn from it; see `train`.

@@ -21,7 +21,7 @@ class OnPolicyHARunner(OnPolicyBaseRunner):
         """Update every agent in a random (or fixed) order, carrying the factor M, then the critic."""
         buffer = self.buffer
         advantages = normalised(self.advantages, buffer.weights())
-        factor = torch.ones(buffer.episode_length * buffer.num_envs, 1, device=self.device)
+        factor = buffer.arranged(torch.ones(buffer.episode_length, buffer.num_envs, 1, device=self.device))
         infos: dict[str, dict[str, float]] = {}
         for agent in self.update_order():
             actor = self.actors[agent]

@@ -13,9 +13,10 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from harl.algorithms.team import Acting
+from harl.algorithms.team import Acting, TeamMemory
 from harl.config import Config, ConfigError, load_yaml
-from harl.envs.api import FloatArray, Layout
+from harl.envs.api import EnvError, FloatArray, Layout
+from harl.envs.parallel_codec import ObservationCodec
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
 from harl.registry import build_team, make_envs
@@ -38,9 +39,18 @@ class Policy:
         self._clip = ActionClipper(layout)
         self._generator = torch.Generator(team.device)
         self._generator.seed()
+        self._memory: TeamMemory | None = None
 
-    def reset(self) -> None:
-        """Start a new episode; feed-forward policies remember nothing, so there is nothing to forget."""
+    def reset(self, ended: NDArray[np.bool_] | None = None) -> None:
+        """Start new episodes: recurrent policies forget what they saw; feed-forward ones have nothing to forget.
+
+        Args:
+            ended: (N,) where only some of the N environments that are acted in start a new one; None for all.
+        """
+        if ended is None:
+            self._memory = None
+        elif self._memory is not None:
+            self._memory.note_ends(np.asarray(ended, np.bool_))
 
     def seed(self, seed: int) -> None:
         """Make the samples of `act(…, deterministic=False)` repeatable."""
@@ -55,9 +65,11 @@ class Policy:
     ) -> dict[str, Any] | FloatArray:
         """Actions of the team, executable as they are (clipped to each agent's bounds).
 
+        Recurrent policies remember what they saw since the last `reset`: call it where an episode starts.
+
         Args:
             obs: {agent: its own observation} as a PettingZoo environment gives it, for the agents that are in the
-                episode, or an array (N, A, obs_dim) or (A, obs_dim).
+                episode, or an array (N, A, obs_dim) or (A, obs_dim); images in an array are (…, C, H, W).
             available_actions: masks in the same form, 1 = allowed; needed where the team was trained with masks and
                 the observations do not hold them as `action_mask`.
             deterministic: the mode of each policy in place of a sample.
@@ -68,8 +80,8 @@ class Policy:
             or (A, action_dim), discrete choices as their index.
 
         Raises:
-            ValueError: an agent is unknown, a mask is missing, a number is NaN or infinite, or a shape is not the one
-                that was trained.
+            ValueError: an agent is unknown, a mask is missing, a number is NaN or infinite, a shape is not the one that
+                was trained, or the number of environments N changed without a `reset` between.
         """
         if isinstance(obs, Mapping):
             return self._act_by_agent(obs, available_actions, deterministic)
@@ -102,7 +114,17 @@ class Policy:
         device = self.team.device
         rows = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
         mask_rows = None if masks is None else torch.from_numpy(np.ascontiguousarray(masks)).to(device)
-        return self._clip(self.team.act(rows, mask_rows, deterministic, self._generator)[0])
+        if self._memory is None:
+            self._memory = self.team.new_memory(len(rows))
+        memory = self._memory
+        if memory is not None and len(memory.before) != len(rows):
+            raise ValueError(
+                f"the policies remember {len(memory.before)} environments, and obs has {len(rows)}; call reset() first"
+            )
+        actions, _ = self.team.act(rows, mask_rows, deterministic, self._generator, memory=memory)
+        if memory is not None:
+            memory.masks.fill_(1.0)
+        return self._clip(actions)
 
     def _act_by_agent(self, obs: Mapping[str, Any], masks: Any, deterministic: bool) -> dict[str, Any]:
         layout = self.layout
@@ -115,14 +137,27 @@ class Policy:
         for i, agent in enumerate(layout.agents):
             if agent not in obs:
                 continue
-            own = _vector(obs[agent], layout.observation_spaces[i])
-            if own.size != layout.obs_dims[i]:
-                raise ValueError(f"the observation of {agent} has {own.size} numbers; expected {layout.obs_dims[i]}")
-            array[0, i, : own.size] = own
+            self._write(i, obs[agent], array[0, i])
             if masked and layout.action_numbers[i]:
                 mask_array[0, i, : layout.action_numbers[i]] = self._own_mask(i, obs[agent], masks)
         actions: FloatArray = self._actions(array, mask_array if masked else None, deterministic)[0]
         return {agent: _native(actions[layout.agents.index(agent)], self._space(agent)) for agent in obs}
+
+    def _write(self, i: int, observation: Any, out: FloatArray) -> None:
+        """Put what agent i's environment shows it into its row."""
+        layout = self.layout
+        agent, space = layout.agents[i], layout.observation_spaces[i]
+        if len(layout.obs_shape) > 1:
+            image = observation["observation"] if isinstance(observation, Mapping) else observation
+            try:
+                ObservationCodec(agent, space).write(image, out)
+            except EnvError as error:
+                raise ValueError(str(error)) from None
+            return
+        own = _vector(observation, space)
+        if own.size != layout.obs_dims[i]:
+            raise ValueError(f"the observation of {agent} has {own.size} numbers; expected {layout.obs_dims[i]}")
+        out[: own.size] = own
 
     def _own_mask(self, index: int, observation: Any, masks: Mapping[str, Any] | None) -> FloatArray:
         agent, width = self.layout.agents[index], self.layout.action_numbers[index]

@@ -69,7 +69,10 @@ def small_runner(layout: Layout, algo: str = "happo", **overrides: Any) -> OnPol
 
 
 def fill(runner: OnPolicyBaseRunner, seed: int = 0) -> None:
-    """A rollout in which the team acts as it does, on made-up observations, masks, states and rewards; nothing ends."""
+    """A rollout in which the team acts as it does, on made-up observations, masks, states and rewards; nothing ends.
+
+    With memory, sequences are cut at random and begin with something remembered.
+    """
     buffer, layout = runner.buffer, runner.layout
     random = torch.Generator().manual_seed(seed)
     runner.team.refresh()
@@ -79,6 +82,10 @@ def fill(runner: OnPolicyBaseRunner, seed: int = 0) -> None:
     buffer.share_obs.normal_(generator=random)
     buffer.rewards.normal_(generator=random)
     buffer.active.fill_(1.0)
+    if buffer.masks is not None and buffer.hidden is not None and buffer.critic_hidden is not None:
+        buffer.masks.bernoulli_(0.7, generator=random)
+        buffer.hidden[0].normal_(generator=random)
+        buffer.critic_hidden[0].normal_(generator=random)
     if buffer.available_actions is not None:
         buffer.available_actions.bernoulli_(0.6, generator=random)
         for i, space in enumerate(layout.action_spaces):

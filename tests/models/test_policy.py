@@ -12,8 +12,9 @@ from harl.config.algo_schema import ACTIVATIONS as CONFIGURABLE
 from harl.config.algo_schema import INITIALIZATIONS
 from harl.models.distributions import DiagGaussian
 from harl.models.init import ACTIVATIONS, init_linear
-from harl.models.mlp import MLPSpec, VNet
+from harl.models.mlp import MLPSpec
 from harl.models.policy import StochasticPolicy
+from harl.models.value import VNet
 
 SPEC = MLPSpec((8, 8), "relu", True, "orthogonal_")
 

@@ -49,10 +49,8 @@ def overrides(meta: dict[str, Any]) -> list[str]:
     given = meta["algo_args"]
     values: dict[str, Any] = {f"algo.{key}": value for key, value in given["algo"].items()}
     to_algo = ("lr", "critic_lr", "opti_eps", "weight_decay")
-    skipped = ("use_recurrent_policy", "use_naive_recurrent_policy", "recurrent_n", "data_chunk_length")
     for key, value in given["model"].items():
-        if key not in skipped:
-            values[f"algo.{key}" if key in to_algo else f"model.{key}"] = value
+        values[f"algo.{key}" if key in to_algo else f"model.{key}"] = value
     values["algo.use_valuenorm"] = given["train"]["use_valuenorm"]
     values["train.episode_length"], values["train.n_rollout_threads"] = meta["T"], meta["N"]
     values |= {"algo.time_limit": "mask", "algo.valuenorm_update": "minibatch", "algo.fixed_order": True}
@@ -103,6 +101,10 @@ def fill(runner: OnPolicyBaseRunner, arrays: dict[str, np.ndarray]) -> None:
     buffer.truncated.copy_(cut)
     buffer.terminated.copy_((ended.unsqueeze(-1) & ~cut).expand_as(buffer.terminated))
     buffer.final_share_obs.clear()
+    if buffer.hidden is not None and buffer.masks is not None and buffer.critic_hidden is not None:
+        buffer.hidden.copy_(data["rnn_states"])
+        buffer.masks.copy_(data["masks"])
+        buffer.critic_hidden[0].copy_(data["rnn_states_critic"][0])
 
 
 @pytest.mark.parametrize("name", cases())
@@ -141,7 +143,7 @@ def test_update_equals_original(name: str) -> None:
         state = runner.critic.value_normalizer.state_dict()
         check(state, parameters(arrays, "after/value_normalizer"), "normaliser")
     for i, factor in enumerate(factors):
-        expected = arrays["after/factor"][:, :, i].reshape(-1, 1)
+        expected = runner.buffer.arranged(torch.from_numpy(arrays["after/factor"][:, :, i]))
         np.testing.assert_allclose(factor, expected, *close["factor"], err_msg=f"factor of agent {i}")
     for i, agent in enumerate(layout.agents):
         for key, value in actor_infos[agent].items():

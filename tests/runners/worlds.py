@@ -64,6 +64,65 @@ class Convention(FixtureEnv):
         return float(self.right)
 
 
+class Quadrants(FixtureEnv):
+    """Each agent sees an image with one lit quadrant and gets reward 1 for the action of its number, else 0.
+
+    `high` is the brightest value. Optimum: T; a uniform policy: T / 4.
+    """
+
+    def __init__(self, T: int = 10, agents: int = 2, side: int = 8, high: int = 255) -> None:
+        super().__init__(agents, T)
+        self.side, self.high = side, high
+        self.set_spaces(spaces.Box(0, high, (side, side, 1), np.uint8), spaces.Discrete(4))
+
+    def begin(self) -> None:
+        self.advance()
+
+    def advance(self) -> None:
+        self.lit = {agent: int(self.rng.integers(4)) for agent in self.possible_agents}
+
+    def observe(self, agent: str) -> Any:
+        half, lit = self.side // 2, self.lit[agent]
+        image = np.zeros((self.side, self.side, 1), np.uint8)
+        row, column = half * (lit // 2), half * (lit % 2)
+        image[row : row + half, column : column + half] = self.high
+        return image
+
+    def reward(self, agent: str, action: Any) -> float:
+        return float(int(action) == self.lit[agent])
+
+    def get_state(self) -> dict[str, Any]:
+        return {"t": self.t, "agents": list(self.agents), "lit": dict(self.lit), "rng": self.rng.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.t, self.agents, self.lit = state["t"], list(state["agents"]), dict(state["lit"])
+        self.rng.bit_generator.state = state["rng"]
+
+
+class Recall(FixtureEnv):
+    """Each agent sees a cue of its own in the first step alone, and gets reward 1 for repeating it in the last one.
+
+    Optimum: 1 an episode; whoever has no memory: 0.5.
+    """
+
+    def __init__(self, T: int = 5, agents: int = 2) -> None:
+        super().__init__(agents, T)
+        self.set_spaces(spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(2))
+
+    def begin(self) -> None:
+        self.cues = {agent: int(self.rng.integers(2)) for agent in self.possible_agents}
+
+    def observe(self, agent: str) -> Any:
+        seen = np.zeros(3, np.float32)
+        if self.t == 0:
+            seen[self.cues[agent]] = 1.0
+        seen[2] = self.t == self.max_cycles - 1
+        return seen
+
+    def reward(self, agent: str, action: Any) -> float:
+        return float(self.t == self.max_cycles and int(action) == self.cues[agent])
+
+
 class OwnRewards(FixtureEnv):
     """Agent i gets 10^i in every step."""
 

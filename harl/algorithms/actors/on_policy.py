@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces
+from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces_of
 from harl.buffers.rollout import ActorData
 from harl.config import MinibatchConfig, OnPolicyAlgoConfig
 from harl.models.distributions import Distribution, aggregate_ratio
@@ -61,7 +61,7 @@ class OnPolicyActor(ABC):
 
     def terms(self, rows: ActorData) -> tuple[Distribution, Tensor, Tensor]:
         """The policy on some rows: its distribution, and M times the surrogate and the ratio of each row, (M, 1)."""
-        distribution = self.policy(rows.obs, rows.available_actions)
+        distribution = self.policy(*rows.inputs)
         log_ratio = distribution.log_prob(rows.actions) - rows.log_probs
         ratio = aggregate_ratio(log_ratio, self.config.action_aggregation)
         surrogate = self.surrogate(ratio, rows.advantages)
@@ -72,20 +72,21 @@ class OnPolicyActor(ABC):
         mask = self.mask(batch)
         total = mask.sum().clamp(min=1.0)
         surrogate = entropy = ratio_sum = torch.zeros((), device=mask.device)
-        for piece in pieces(len(batch.obs)):
+        for piece in pieces_of(batch.obs):
             distribution, weighted, ratio = self.terms(batch.rows(piece))
             piece_surrogate = (weighted * mask[piece]).sum() / total
             piece_entropy = (distribution.entropy() * mask[piece]).sum() / total
             torch.autograd.backward(-piece_surrogate - entropy_coef * piece_entropy)
             surrogate, entropy = surrogate + piece_surrogate.detach(), entropy + piece_entropy.detach()
             ratio_sum = ratio_sum + ratio.detach().sum()
-        return Objective(surrogate, entropy, ratio_sum / len(batch.obs))
+        return Objective(surrogate, entropy, ratio_sum / mask.numel())
 
     @torch.no_grad()
     def log_probs(self, data: ActorData) -> Tensor:
-        """Log-probabilities (M, factors) of the rollout's actions under the current policy."""
-        parts = [data.rows(piece) for piece in pieces(len(data.obs))]
-        return torch.cat([self.policy(part.obs, part.available_actions).log_prob(part.actions) for part in parts])
+        """Log-probabilities (M, factors) of the rollout's actions under the current policy; with memory in one go from
+        the first hidden states on, (S, L, factors)."""
+        parts = [data.rows(piece) for piece in pieces_of(data.obs)]
+        return torch.cat([self.policy(*part.inputs).log_prob(part.actions) for part in parts])
 
     def mask(self, data: ActorData) -> Tensor:
         """Weights (M, 1) of the rows in the loss and the entropy."""
@@ -137,7 +138,7 @@ class MinibatchActor(OnPolicyActor):
         """Passes over the rollout in one update."""
 
     def train(self, data: ActorData) -> dict[str, float]:
-        """`epochs` passes over the rollout in `actor_num_mini_batch` parts.
+        """`epochs` passes over the rollout in `actor_num_mini_batch` parts, of rows, or with memory of chunks.
 
         Returns:
             policy_loss, dist_entropy, actor_grad_norm and ratio, each the mean over the gradient steps; nothing where
@@ -146,6 +147,7 @@ class MinibatchActor(OnPolicyActor):
         metrics = Metrics()
         if not bool((data.weights > 0).any()):
             return {}
+        data = data.chunks()
         for _ in range(self.epochs):
             for index in minibatches(len(data.obs), self.config.actor_num_mini_batch, self.generator, data.obs.device):
                 self.optimizer.zero_grad()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harl.algorithms.actors.on_policy import OnPolicyActor
-from harl.algorithms.base import NonFiniteError, pieces
+from harl.algorithms.base import NonFiniteError, pieces_of
 from harl.algorithms.natural_gradient import FisherProduct, conjugate_gradient
 from harl.buffers.rollout import ActorData
 from harl.config import TRPOConfig
@@ -69,7 +69,7 @@ class TRPO(OnPolicyActor):
     """Whether a skipped update has been reported."""
 
     def train(self, data: ActorData) -> dict[str, float]:
-        """One step on the whole rollout.
+        """One step on the whole rollout, and with memory on its sequences as they are.
 
         Returns:
             kl, dist_entropy and ratio of the policy that it leaves; loss_improve and expected_improve of the step
@@ -127,21 +127,21 @@ class TRPO(OnPolicyActor):
     @torch.no_grad()
     def _distributions(self, data: ActorData) -> list[Distribution]:
         """The policy's distributions on the rollout, piece by piece."""
-        parts = [data.rows(piece) for piece in pieces(len(data.obs))]
-        return [self.policy(part.obs, part.available_actions) for part in parts]
+        parts = [data.rows(piece) for piece in pieces_of(data.obs)]
+        return [self.policy(*part.inputs) for part in parts]
 
     @torch.no_grad()
     def _judge(self, data: ActorData, old: list[Distribution]) -> Outcome:
         """Compare the policy with the old one; sums in float64, since small differences of them decide."""
         mask = self.mask(data)
         sums = torch.zeros(4, dtype=torch.float64, device=mask.device)
-        for piece, was in zip(pieces(len(data.obs)), old, strict=True):
+        for piece, was in zip(pieces_of(data.obs), old, strict=True):
             distribution, weighted, ratio = self.terms(data.rows(piece))
             of_rows = torch.cat([weighted.double(), was.kl(distribution), distribution.entropy().double()], dim=-1)
-            sums[:3] += (of_rows * mask[piece]).sum(0)
+            sums[:3] += (of_rows * mask[piece]).flatten(0, -2).sum(0)
             sums[3] += ratio.sum(dtype=torch.float64)
         sums[:3] /= mask.sum()
-        sums[3] /= len(data.obs)
+        sums[3] /= mask.numel()
         return Outcome(*sums.tolist())
 
     def _check_finite(self, what: str, value: float) -> None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces
+from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces_of
 from harl.buffers.rollout import CriticData
 from harl.config import OnPolicyAlgoConfig
 from harl.models.flat import FlatParameters
-from harl.models.mlp import VNet
+from harl.models.value import VNet
 from harl.models.value_norm import ValueNorm
 
 
@@ -41,14 +41,30 @@ class VCritic:
     @torch.no_grad()
     def get_values(self, share_obs: Tensor) -> Tensor:
         """Network outputs (M, 1) for states (M, share_obs_dim), in the normaliser's units."""
-        return torch.cat([self.network(share_obs[piece]) for piece in pieces(len(share_obs))])
+        return torch.cat([self.network(share_obs[piece]) for piece in pieces_of(share_obs)])
+
+    @torch.no_grad()
+    def get_sequence_values(self, share_obs: Tensor, hidden: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        """Network outputs (S, L, 1) for sequences (S, L, …), and hidden states after each step (S, L, layers, width).
+
+        Args:
+            share_obs: the states.
+            hidden: (S, layers, width) hidden states before the sequences.
+            masks: (S, L, 1), 0 where the episode ended before the step.
+        """
+        parts = [
+            self.network.values_and_memory(share_obs[piece], hidden[piece], masks[piece])
+            for piece in pieces_of(share_obs)
+        ]
+        values, after = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(after)
 
     def denormalize(self, values: Tensor) -> Tensor:
         """Network outputs on the scale of rewards."""
         return values if self.value_normalizer is None else self.value_normalizer.denormalize(values)
 
     def train(self, data: CriticData) -> dict[str, float]:
-        """`critic_epoch` passes over the rollout in `critic_num_mini_batch` parts.
+        """`critic_epoch` passes over the rollout in `critic_num_mini_batch` parts, of rows, or with memory of chunks.
 
         The normaliser takes the returns in once before the first pass (`algo.valuenorm_update: iteration`), or each
         minibatch again (`minibatch`, as the original does).
@@ -57,6 +73,7 @@ class VCritic:
             value_loss and critic_grad_norm, each the mean over the gradient steps.
         """
         metrics = Metrics()
+        data = data.chunks()
         every_minibatch = self.config.valuenorm_update == "minibatch"
         if self.value_normalizer is not None and not every_minibatch:
             self.value_normalizer.update(data.returns, data.weights)
@@ -74,11 +91,12 @@ class VCritic:
         targets = batch.returns
         if self.value_normalizer is not None:
             targets = self.value_normalizer.normalize(targets)
-        count = float(len(targets)) if batch.weights is None else batch.weights.sum().clamp(min=1.0)
+        count = float(targets.numel()) if batch.weights is None else batch.weights.sum().clamp(min=1.0)
         self.optimizer.zero_grad()
         loss = torch.zeros((), device=targets.device)
-        for piece in pieces(len(targets)):
-            losses = self.value_loss(self.network(batch.share_obs[piece]), batch.value_preds[piece], targets[piece])
+        for piece in pieces_of(batch.share_obs):
+            values = self.network(*batch.rows(piece).inputs)
+            losses = self.value_loss(values, batch.value_preds[piece], targets[piece])
             if batch.weights is not None:
                 losses = losses * batch.weights[piece]
             piece_loss = losses.sum() / count
