@@ -167,7 +167,7 @@ def test_an_environment_that_cannot_save_its_state_is_reset_and_the_log_says_so(
     after = resumed.buffer.gather(torch.arange(46))
     for name in ("rewards", "discounts", "next_share_obs"):
         assert torch.equal(getattr(before, name), getattr(after, name)), "nothing looks ahead beyond the reset"
-    assert [row["env_steps"] for row in metrics(resumed.folder)] == ["20", "40", "60", "80"]
+    assert [row["env_steps"] for row in metrics(resumed.folder)] == ["0", "20", "40", "60", "80"]
 
 
 # Weights alone.
