@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
 from harl.config import ConfigError, PettingZooConfig, build_config, installed
 
 
 @pytest.fixture
-def meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a package with one environment were installed."""
+def meet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if a package with one environment were installed; Hydra's store, one for the process, is cleared afterwards."""
     entry = EntryPoint("meet", "tests.envs.fixtures:ConstReward", installed.GROUP)
     monkeypatch.setattr(installed, "entry_points", lambda group: [entry] if group == installed.GROUP else [])
+    yield
+    ConfigStore.instance().repo.get("env", {}).pop("meet.yaml", None)
 
 
 @pytest.mark.usefixtures("meet")
