@@ -13,7 +13,7 @@ from harl.config import ConfigError, PettingZooConfig, build_config, installed
 
 @pytest.fixture
 def meet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if a package with one environment were installed; Hydra's store, one for the process, is cleared afterwards."""
+    """As if a package with one environment were installed; the process-wide store of Hydra is cleared afterwards."""
     entry = EntryPoint("meet", "tests.envs.fixtures:ConstReward", installed.GROUP)
     monkeypatch.setattr(installed, "entry_points", lambda group: [entry] if group == installed.GROUP else [])
     yield
