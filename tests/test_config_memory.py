@@ -52,7 +52,8 @@ def test_settings_that_are_refused(overrides: list[str], message: str) -> None:
 
 def test_chunk_length_without_memory_is_not_looked_at() -> None:
     for steps, chunk in itertools.product([1, 7], [10, 200]):
-        to_config(compose([f"train.episode_length={steps}", f"model.data_chunk_length={chunk}"]))
+        config = to_config(compose([f"train.episode_length={steps}", f"model.data_chunk_length={chunk}"]))
+        assert (config.algo.train.episode_length, config.algo.model.data_chunk_length) == (steps, chunk)
 
 
 @pytest.mark.parametrize("algo", ALGO_SCHEMAS)

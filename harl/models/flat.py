@@ -12,6 +12,11 @@ import torch
 from torch import Tensor, nn
 
 
+def separate_weights(network: nn.Module) -> dict[str, Tensor]:
+    """A network's `state_dict` on the CPU in memory of its own: saving a view would save all that it is a view of."""
+    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+
+
 class FlatParameters:
     """Moves the parameters and gradients of equal networks into one tensor each; the modules keep working on views.
 

@@ -16,7 +16,7 @@ from harl.algorithms.critics.q_base import Critic
 from harl.algorithms.entries import ActionCode, replaced
 from harl.buffers.replay import ReplayBatch
 from harl.config import OffPolicyAlgoConfig
-from harl.models.flat import FlatParameters
+from harl.models.flat import FlatParameters, separate_weights
 
 
 class OffPolicyActor(ABC):
@@ -130,9 +130,12 @@ class OffPolicyActor(ABC):
 
     def get_state(self) -> dict[str, Any]:
         """Weights, slow weights and optimiser, free of shared memory."""
-        state: dict[str, Any] = {"policy": _weights(self.network), "optimizer": self.optimizer.adam.state_dict()}
+        state: dict[str, Any] = {
+            "policy": separate_weights(self.network),
+            "optimizer": self.optimizer.adam.state_dict(),
+        }
         if self.has_target:
-            state["target"] = _weights(self.target_network)
+            state["target"] = separate_weights(self.target_network)
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -142,7 +145,3 @@ class OffPolicyActor(ABC):
             self.optimizer.adam.load_state_dict(state["optimizer"])
         if self.has_target:
             self.target_network.load_state_dict(state.get("target", state["policy"]))
-
-
-def _weights(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}

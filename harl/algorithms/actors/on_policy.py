@@ -12,7 +12,7 @@ from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces_of
 from harl.buffers.rollout import ActorData
 from harl.config import MinibatchConfig, OnPolicyAlgoConfig
 from harl.models.distributions import Distribution, aggregate_ratio
-from harl.models.flat import FlatParameters
+from harl.models.flat import FlatParameters, separate_weights
 from harl.models.policy import StochasticPolicy
 
 
@@ -103,7 +103,7 @@ class OnPolicyActor(ABC):
 
     def get_state(self) -> dict[str, Any]:
         """Weights, and the optimiser where there is one, free of shared memory."""
-        return {"policy": {name: value.detach().cpu().clone() for name, value in self.policy.state_dict().items()}}
+        return {"policy": separate_weights(self.policy)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over weights, and the optimiser where it is there."""

@@ -15,7 +15,7 @@ from harl.algorithms.critics.q_base import Critic
 from harl.buffers.replay import ReplayBatch
 from harl.config import D3QNConfig, D3QNModelConfig
 from harl.envs.api import Layout
-from harl.models.flat import FlatParameters
+from harl.models.flat import FlatParameters, separate_weights
 from harl.models.plain import DuelingQNet
 
 LARGEST_JOINT = 100_000
@@ -111,10 +111,8 @@ class JointQCritic(Critic):
 
     def get_state(self) -> dict[str, Any]:
         return {
-            "network": {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()},
-            "target_network": {
-                name: value.detach().cpu().clone() for name, value in self.target_network.state_dict().items()
-            },
+            "network": separate_weights(self.network),
+            "target_network": separate_weights(self.target_network),
             "optimizer": self.optimizer.adam.state_dict(),
         }
 

@@ -15,7 +15,7 @@ from harl.algorithms.entries import ActionCode, joint
 from harl.buffers.replay import ReplayBatch
 from harl.config import OffPolicyAlgoConfig, OffPolicyModelConfig
 from harl.envs.api import Layout
-from harl.models.flat import FlatParameters
+from harl.models.flat import FlatParameters, separate_weights
 from harl.models.plain import QNet
 
 
@@ -94,8 +94,8 @@ class QCritic(Critic):
 
     def get_state(self) -> dict[str, Any]:
         return {
-            "networks": [_weights(network) for network in self.networks],
-            "target_networks": [_weights(network) for network in self.target_networks],
+            "networks": [separate_weights(network) for network in self.networks],
+            "target_networks": [separate_weights(network) for network in self.target_networks],
             "optimizer": self.optimizer.adam.state_dict(),
         }
 
@@ -112,7 +112,3 @@ class TwinQCritic(QCritic):
     """Two networks; targets take the smaller one, actors the first one (Fujimoto et al. 2018, algorithm 1)."""
 
     count = 2
-
-
-def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}

@@ -11,7 +11,7 @@ from torch.nn import functional
 from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces_of
 from harl.buffers.rollout import CriticData
 from harl.config import OnPolicyAlgoConfig
-from harl.models.flat import FlatParameters
+from harl.models.flat import FlatParameters, separate_weights
 from harl.models.value import VNet
 from harl.models.value_norm import ValueNorm
 
@@ -129,7 +129,7 @@ class VCritic:
     def get_state(self) -> dict[str, Any]:
         """Weights, normaliser and optimiser, free of shared memory."""
         state: dict[str, Any] = {
-            "network": {name: value.detach().cpu().clone() for name, value in self.network.state_dict().items()},
+            "network": separate_weights(self.network),
             "optimizer": self.optimizer.adam.state_dict(),
         }
         if self.value_normalizer is not None:
