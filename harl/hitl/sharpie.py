@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harl.envs.api import VectorEnv
@@ -63,7 +63,12 @@ def _environment(entry: EnvironmentEntry) -> VectorEnv:
     if entry.run is not None:
         return make_envs(_team(entry.run, "latest").config.env, 1, render=True)
     base = to_dict(build_config([f"env={entry.name}"]))
-    return make_envs(from_dict({**base, "env": {**base["env"], **entry.settings}}).env, 1, render=True)
+    return make_envs(from_dict({**base, "env": _merged(base["env"], entry.settings)}).env, 1, render=True)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with changes, also in the sections within it."""
+    return {**base, **{k: _merged(base[k], v) if isinstance(base.get(k), Mapping) else v for k, v in changes.items()}}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from harl.hitl.sharpie_site.environments import UnfitAction, agents_of, fit_acti
 from harl.hitl.sharpie_site.frames import send_again, send_message
 from harl.hitl.sharpie_site.journal import Journal
 from harl.hitl.sharpie_site.mapping import AgentEntry
-from harl.hitl.sharpie_site.messages import end_flags, log, sanitize_data
+from harl.hitl.sharpie_site.messages import end_flags, log
 from harl.hitl.sharpie_site.overrides import get_policy_actions, override_actions, override_rewards
 from harl.hitl.sharpie_site.people import People
 from harl.hitl.sharpie_site.serving import NotServed
@@ -210,7 +210,8 @@ class Episode:
     def _learn(self, step: int, made: Transition, inputs: Mapping[str, Any]) -> None:
         """The answer to a frame judges the step that the frame shows."""
         final = override_rewards(self.chooser.settings, inputs, made.rewards)
-        if sanitize_data(final) != sanitize_data(made.rewards):
+        roles = self.chooser.roles
+        if any(roles[name].inputs_type == "reward" and not roles[name].is_default(inputs[name]) for name in inputs):
             self.journal.write("reward", step=step, inputs=inputs, rewards=final)
         self.updates.add(
             step, Transition(made.obs, made.actions, final, made.next_obs, made.terminated, made.truncated)

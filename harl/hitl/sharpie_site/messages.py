@@ -63,7 +63,7 @@ def _text(data: str) -> str:
 def _key(key: Any) -> str:
     plain = sanitize_data(key)
     text = plain if isinstance(plain, str) else json.dumps(plain)
-    return f"_{PICKLE_MARK}" if text == PICKLE_MARK else text
+    return f"escaped{PICKLE_MARK}" if text == PICKLE_MARK else text
 
 
 def _other(data: Any) -> Any:

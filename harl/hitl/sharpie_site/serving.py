@@ -102,7 +102,7 @@ class Serving:
             try:
                 self.policies(link, entry)
                 env = self._trial(entry)
-            except (NotServed, EnvError, ConfigError, ValueError, OSError) as error:
+            except (NotServed, ConfigError, RuntimeError, ValueError, OSError) as error:
                 problems.append(f"experiments.{link}: {error}")
             else:
                 if hasattr(env, "close"):
