@@ -120,7 +120,7 @@ class WebConfig(PeopleConfig):
     """Port of page and socket; 0 = a free one."""
     token_file: str | None = field(metadata=TEXT)
     """YAML file: role → token."""
-    origins: list[str] = field(metadata=TEXT)
+    origins: tuple[str, ...] | None = field(metadata=TEXT)
     """Further origins from which pages may connect."""
     scripts: bool
     """Whether clients that send no Origin, which browsers always do, may connect."""

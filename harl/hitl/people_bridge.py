@@ -7,9 +7,9 @@ import time
 from abc import abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
@@ -24,6 +24,9 @@ RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 UNDOABLE = 256
 """Feedback events that can still be taken back."""
+
+
+SourceArray = NDArray[np.int8]
 
 
 class PeopleBridge(Bridge):
@@ -44,6 +47,8 @@ class PeopleBridge(Bridge):
         """What an event came to: (environment, env_steps, agent, value, confidence) by session and number."""
         self._discarded: list[int] = []
         self._drives: dict[int, list[Drive]] = {}
+        self.rewards: FloatArray = np.zeros((0, 0), np.float32)
+        self.source: SourceArray = np.zeros((0, 0), np.int8)
         self._closed = False
 
     # What the network does.
@@ -72,13 +77,14 @@ class PeopleBridge(Bridge):
             self.room.layout = layout
         else:
             self.room.open(layout, n)
-        self.episode = np.zeros(n, np.int64) if not again else self.episode + 1
+            self.episode = np.zeros(n, np.int64)
+        self.episode += again
         self.step = np.zeros(n, np.int64)
         self.returns = np.zeros((n, layout.num_agents))
         self.last_return = np.zeros((n, layout.num_agents))
-        self.rewards = np.zeros((n, layout.num_agents))
+        self.rewards = np.zeros((n, layout.num_agents), np.float32)
         self.ledgers: dict[int, Ledger] = {}
-        self.raw: dict[int, OrderedDict[int, np.ndarray[Any, Any]]] = {}
+        self.raw: dict[int, OrderedDict[int, FloatArray]] = {}
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
         self.source = np.zeros((n, layout.num_agents), np.int8)
         self.idle_actions = [noop(space, stage.env_name) for space in layout.action_spaces]
@@ -98,7 +104,7 @@ class PeopleBridge(Bridge):
         missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
         room.expire()
         previous = self.actions
-        actions, source = proposed, np.zeros(proposed.shape[:2], np.int8)
+        actions, source = proposed, np.zeros(self.source.shape, np.int8)
         for env in sorted(room.driven()):
             drives = room.take(env, None if available_actions is None else available_actions[env])
             if drives:
@@ -138,9 +144,9 @@ class PeopleBridge(Bridge):
         for env in watched:
             self._note(env)
         ended = np.flatnonzero(outcome.ended)
-        for env in ended:
-            self.last_return[env], self.returns[env] = self.returns[env], 0.0
-            room.episode_over(int(env))
+        for over in ended.tolist():
+            self.last_return[over], self.returns[over] = self.returns[over], 0.0
+            room.episode_over(over)
         self.episode[ended] += 1
         self.step[ended] = 0
         self._place(watched)
@@ -180,9 +186,7 @@ class PeopleBridge(Bridge):
         for env in range(self._stage.num_envs) if envs is None else envs:
             self.room.position[env] = (int(self.episode[env]), int(self.step[env]))
 
-    def _stand_in(
-        self, env: int, previous: FloatArray, actions: FloatArray, source: np.ndarray[Any, np.dtype[np.int8]]
-    ) -> None:
+    def _stand_in(self, env: int, previous: FloatArray, actions: FloatArray, source: SourceArray) -> None:
         """Act for drivers who were awaited and did not act."""
         if self.config.absent == "policy":
             return
