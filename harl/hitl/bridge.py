@@ -65,6 +65,8 @@ class Stage:
     algo: str
     folder: Path
     """The run folder; recordings go to `people/` in it."""
+    sums_rewards: bool
+    """Whether the rewards of all agents are added up before they are learned from (`env.reward=shared_sum`)."""
     total_steps: int
     """Environment steps at which the run ends; 0 where it has no such end."""
     render: Callable[[int], NDArray[np.uint8]]
