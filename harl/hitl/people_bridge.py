@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
