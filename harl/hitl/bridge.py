@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from harl.envs.api import EnvStep, FloatArray, Layout
 
 
+class PeopleError(RuntimeError):
+    """The run was told to wait for people, and they did not come."""
+
+
 class Source(IntEnum):
     """Who decided an action."""
 
@@ -65,6 +69,8 @@ class Stage:
     algo: str
     folder: Path
     """The run folder; recordings go to `people/` in it."""
+    sums_rewards: bool
+    """Whether the rewards of all agents are added up before they are learned from (`env.reward=shared_sum`)."""
     total_steps: int
     """Environment steps at which the run ends; 0 where it has no such end."""
     render: Callable[[int], NDArray[np.uint8]]
