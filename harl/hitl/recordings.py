@@ -86,7 +86,7 @@ class RecordedEpisode:
     @property
     def learned_from(self) -> bool:
         """Whether it was played in training, not in an evaluation."""
-        return self.facts["purpose"] != "evaluate"
+        return str(self.facts["purpose"]) != "evaluate"
 
     @property
     def people(self) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harl.config import build_config, to_dict
+from harl.config import Config, build_config, to_dict
 from harl.envs.api import Layout, VectorEnv
 from harl.hitl.recorded_layout import layout_to_json
 from harl.hitl.recorded_state import state_of
@@ -27,8 +28,14 @@ def session(layout: Layout, config: dict[str, Any] | None = None, **more: Any) -
 
 def mpe(scenario: str = "simple_spread", *overrides: str, envs: int = 1) -> tuple[VectorEnv, dict[str, Any]]:
     """Environments, and the configuration that describes them."""
-    config = build_config(["algo=happo", "env=mpe", f"env.scenario={scenario}", *overrides])
+    config = configured(scenario, *overrides)
     return make_envs(config.env, envs), to_dict(config)
+
+
+@functools.cache
+def configured(scenario: str, *overrides: str) -> Config:
+    """The configuration of a run; composed once."""
+    return build_config(["algo=happo", "env=mpe", f"env.scenario={scenario}", *overrides])
 
 
 def alice_drives(episode: int, step: int) -> Sequence[str | None]:
