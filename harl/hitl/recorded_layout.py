@@ -22,6 +22,7 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
         "share_obs_shape": list(layout.share_obs_shape),
         "state_type": layout.state_type,
         "has_masks": layout.has_masks,
+        "meanings": layout.meanings,
     }
 
 
@@ -35,6 +36,7 @@ def layout_from_json(data: Mapping[str, Any]) -> Layout:
         share_obs_shape=tuple(data["share_obs_shape"]),
         state_type=data["state_type"],
         has_masks=data["has_masks"],
+        meanings=_tuples(data["meanings"]),
     )
 
 
@@ -57,6 +59,11 @@ def differences(recorded: Layout, wanted: Layout) -> list[str]:
         if mine != theirs:
             found.append(f"{name} is {mine}, here {theirs}")
     return found
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, at any depth."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
