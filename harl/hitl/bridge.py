@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from harl.envs.api import EnvStep, FloatArray, Layout
 
 
+class PeopleError(RuntimeError):
+    """The run was told to wait for people, and they did not come."""
+
+
 class Source(IntEnum):
     """Who decided an action."""
 

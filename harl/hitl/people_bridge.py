@@ -6,7 +6,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
-from harl.hitl.controls import noop
+from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.credit import REMEMBERED, WINDOWS, Ledger, Weight, credited
 from harl.hitl.room import TEAM, Drive, Feedback, Mark, Room
+from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ UNDOABLE = 256
 """Feedback events that can still be taken back."""
 
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
+"""Of agents, told apart by the colour-blind too (Okabe & Ito 2008)."""
 SourceArray = NDArray[np.int8]
 
 
@@ -87,9 +90,32 @@ class PeopleBridge(Bridge):
         self.raw: dict[int, OrderedDict[int, FloatArray]] = {}
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
         self.source = np.zeros((n, layout.num_agents), np.int8)
-        self.idle_actions = [noop(space, stage.env_name) for space in layout.action_spaces]
+        controls = layout_controls(layout, stage.scenario)
+        self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
+        self.room.about = self.about(stage, controls)
         self.env_steps = 0
         self._place()
+
+    def about(self, stage: Stage, controls: Mapping[str, AgentControls]) -> dict[str, Any]:
+        """What people are told of the run when they come in."""
+        agents = {}
+        for i, (name, space) in enumerate(zip(stage.layout.agents, stage.layout.action_spaces, strict=True)):
+            own = {"index": i, "colour": COLOURS[i % len(COLOURS)], "action_space": describe_space(space)}
+            agents[name] = {**own, **controls[name].describe()}
+        learns = stage.purpose == "train"
+        return {
+            "run": stage.folder.name,
+            "title": stage.title,
+            "env_id": stage.env_name,
+            "scenario": stage.scenario,
+            "purpose": stage.purpose,
+            "agents": agents,
+            "learn": {
+                "takeover": self.config.takeover.learn if learns else "log",
+                "reward": self.config.reward.learn if learns else "log",
+            },
+            "recording": self.recording,
+        }
 
     def override_actions(
         self, env_steps: int, obs: FloatArray, available_actions: FloatArray | None, proposed: FloatArray
@@ -176,6 +202,11 @@ class PeopleBridge(Bridge):
     def learns(self) -> bool:
         """Whether anything that people do is learned from."""
         return self._stage.purpose == "train"
+
+    @property
+    def recording(self) -> bool:
+        """Whether anything is recorded."""
+        return self.config.record != "off"
 
     @property
     def human_share(self) -> float:

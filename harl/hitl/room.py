@@ -102,10 +102,14 @@ class Room:
         self.marks: deque[Mark] = deque(maxlen=256)
         self.events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=4096)
         """What happened, for the recording: kind and fields."""
+        self.env_steps = 0
+        """Environment steps that the policies have learned from."""
         self.newcomers: set[int] = set()
         """Environments that somebody has begun to look at since the last frame."""
         self.occupied = False
         """Whether anybody is there; read without the lock."""
+        self.about: dict[str, Any] = {}
+        """What does not change: the run, its agents, what is learned."""
         self._agents: dict[str, int] = {}
 
     def open(self, layout: Layout, num_envs: int) -> None:
@@ -310,6 +314,8 @@ class Room:
         with self.changed:
             person = self._person(who)
             return {
+                **self.about,
+                "policy": {"env_steps": self.env_steps},
                 "env": person.env,
                 "envs": self.config.envs,
                 "num_envs": self.num_envs,

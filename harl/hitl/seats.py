@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -44,6 +44,16 @@ def legal(action: FloatArray, space: spaces.Space[object], mask: FloatArray | No
     sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else [int(n) for n in space.nvec]  # type: ignore[attr-defined]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     return all(mask[int(start + choice)] > 0 for start, choice in zip(starts, action, strict=True))
+
+
+def describe_space(space: spaces.Space[object]) -> dict[str, Any]:
+    """Kind and extent of an action space, for a message."""
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "discrete", "n": int(space.n)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"kind": "multidiscrete", "nvec": space.nvec.tolist()}
+    assert isinstance(space, spaces.Box)
+    return {"kind": "box", "low": space.low.tolist(), "high": space.high.tolist()}
 
 
 def _describe(space: spaces.Space[object]) -> str:
