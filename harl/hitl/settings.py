@@ -1,4 +1,4 @@
-"""What a server needs before it listens: addresses, tokens, certificates, origins. All that is wrong is said at once."""
+"""What a server needs before it listens: addresses, tokens, certificates, origins; all faults are said at once."""
 
 from __future__ import annotations
 
