@@ -19,8 +19,8 @@ class Bridge(PeopleBridge):
     """Shows every step to whoever is there."""
 
     def show(self, env, done, at_once):
-        if env in self.ledgers:
-            self.ledgers[env].show(*self.room.position[env], self.clock())
+        if env in self.crediting.ledgers:
+            self.crediting.ledgers[env].show(*self.room.position[env], self.clock())
         return True
 
 
@@ -29,7 +29,7 @@ class Play:
 
     def __init__(self, tmp_path, **changes):
         self.clock = Clock()
-        self.bridge = Bridge(web_config(**changes), self.clock)
+        self.bridge = Bridge(web_config(**{"record": "off", **changes}), self.clock)
         self.earliest, self.steps = 0, 0
         self.stage = Stage(
             layout=LAYOUT, num_envs=N, purpose=changes.pop("purpose", "train"), title="a run", env_name="x",
@@ -148,7 +148,7 @@ def test_one_press_is_worth_the_weight_for_each_of_the_team(play):
 
 
 def test_where_rewards_are_added_up_a_press_on_the_team_counts_once(play):
-    play.bridge.stage = dataclasses.replace(play.stage, sums_rewards=True)
+    play.bridge.crediting.stage = dataclasses.replace(play.stage, sums_rewards=True)
     for _ in range(3):
         play.step()
     feedback(play, agent="team")
@@ -200,6 +200,9 @@ def test_replace_puts_feedback_in_the_place_of_the_reward_in_credited_steps_alon
     assert [(c.env_steps, c.agent, c.delta) for c in credits] == [(4, 0, -8.0)]
     feedback(made, value=0.5, seq=2)
     assert [c.delta for c in made.step()[3]] == [0.5]
+    made.room.undo("t", 1)
+    made.room.undo("t", 2)
+    assert sum(c.delta for c in made.step()[3]) == 7.5  # the reward is what it was
 
 
 def test_the_weight_falls_linearly_to_nothing(tmp_path):
@@ -218,7 +221,7 @@ def test_what_is_only_recorded_changes_nothing(tmp_path, learn):
     changes = {"reward__learn": "log"} if learn == "log" else {}
     made = Play(tmp_path, pace="free", **changes)
     if learn == "evaluate":
-        made.bridge.stage = dataclasses.replace(made.stage, purpose="evaluate")
+        made.bridge.crediting.stage = dataclasses.replace(made.stage, purpose="evaluate")
     made.room.enter("t", "tess", "trainer", "desktop")
     for _ in range(3):
         made.step()
