@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +18,6 @@ from harl.hitl.room import Room
 from harl.hitl.sessions import Session, Sessions
 from harl.hitl.settings import Settings
 
-log = logging.getLogger(__name__)
 
 SPARE = 64
 """Connections beyond all limits that are only told that there is no place."""
