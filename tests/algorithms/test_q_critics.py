@@ -130,7 +130,7 @@ def test_TLB_04_a_truncated_transition_is_bootstrapped_from_its_final_state(algo
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_TLB_04_with_a_state_for_each_agent(algo: str) -> None:
+def test_D_09_and_TLB_04_with_a_state_for_each_agent(algo: str) -> None:
     layout = team(algo, state_type="FP")
     cut = record(layout, 5.0, final=50.0, truncated=[True, True])
     assert target(algo, record(layout, 0.0), cut, layout=layout) == pytest.approx(50.5)
@@ -262,7 +262,7 @@ def test_next_actions_of_all_agents_enter_the_target(algo: str) -> None:
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_D_07_rows_of_absent_agents_may_hold_anything(algo: str) -> None:
+def test_G_7_and_D_07_rows_of_absent_agents_may_hold_anything(algo: str) -> None:
     results = []
     for noise in (0.0, 30.0):
         runner = learners(algo, team(algo, agents=3, state_type="FP"))
