@@ -13,18 +13,20 @@ from omegaconf import OmegaConf
 from harl.config import (
     ALGO_SCHEMAS,
     ENV_SCHEMAS,
+    HITL_SCHEMAS,
     algo_schema,
     build_config,
     compose,
     config_dir,
     env_schema,
+    hitl_schema,
     off_policy_schema,
     run_schema,
     to_dict,
     to_render_config,
 )
 from harl.config.run_schema import RenderConfig, RunArgs
-from harl.config.schema import config_leaves, leaves
+from harl.config.schema import config_leaves, render_leaves
 
 FILES = sorted(config_dir().rglob("*.yaml"), key=str)
 EXPERIMENTS = sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml"))
@@ -55,16 +57,23 @@ def test_every_key_has_a_comment_above(path):
 @pytest.mark.parametrize("env", sorted(ENV_SCHEMAS))
 def test_yaml_and_schema_have_the_same_keys(algo, env):
     data = _container(compose([f"algo={algo}", f"env={env}"]))
-    assert set(dotted(data)) == set(config_leaves(algo, env))
+    assert set(dotted(data)) == set(config_leaves(algo, env, "off"))
 
 
-def test_render_yaml_and_schema_have_the_same_keys():
-    data = _container(compose(config_name="render"))
-    assert set(dotted(data)) == set(leaves(RenderConfig))
+@pytest.mark.parametrize("hitl", sorted(HITL_SCHEMAS))
+def test_yaml_and_schema_have_the_same_keys_with_people(hitl):
+    data = _container(compose([f"hitl={hitl}"]))
+    assert set(dotted(data)) == set(config_leaves("happo", "mpe", hitl))
+
+
+@pytest.mark.parametrize("hitl", sorted(HITL_SCHEMAS))
+def test_render_yaml_and_schema_have_the_same_keys(hitl):
+    data = _container(compose([f"hitl={hitl}"], config_name="render"))
+    assert set(dotted(data)) == set(render_leaves(hitl))
 
 
 def test_the_schema_has_no_default_values():
-    schemas = {RunArgs, RenderConfig, *ENV_SCHEMAS.values()}
+    schemas = {RunArgs, RenderConfig, *ENV_SCHEMAS.values(), *HITL_SCHEMAS.values()}
     for entry in ALGO_SCHEMAS.values():
         schemas |= set(entry)
     while schemas:
@@ -77,7 +86,7 @@ def test_the_schema_has_no_default_values():
 
 
 @pytest.mark.parametrize(
-    "module", [run_schema, algo_schema, off_policy_schema, env_schema], ids=lambda module: module.__name__
+    "module", [run_schema, algo_schema, off_policy_schema, env_schema, hitl_schema], ids=lambda module: module.__name__
 )
 def test_every_schema_field_has_a_line_of_documentation(module):
     for node in ast.walk(ast.parse(inspect.getsource(module))):

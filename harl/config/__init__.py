@@ -23,6 +23,7 @@ from harl.config.algo_schema import (
 )
 from harl.config.env_schema import ENV_SCHEMAS, EnvArgs, MPEConfig, MPEKwargs, PettingZooConfig
 from harl.config.fields import ConfigError
+from harl.config.hitl_schema import HITL_SCHEMAS, HitlConfig, PeopleConfig, SharpieConfig, WebConfig
 from harl.config.names import nearest, portable_name
 from harl.config.off_policy_schema import (
     D3QNConfig,
@@ -39,7 +40,6 @@ from harl.config.run_schema import (
     LARGEST_SEED,
     CheckpointConfig,
     DeviceConfig,
-    HitlConfig,
     LoggerConfig,
     RenderConfig,
     RenderOptions,
@@ -73,6 +73,7 @@ _ON_DEMAND = {
 __all__ = [
     "ALGO_SCHEMAS",
     "ENV_SCHEMAS",
+    "HITL_SCHEMAS",
     "LARGEST_SEED",
     "A2CConfig",
     "AlgoArgs",
@@ -97,15 +98,18 @@ __all__ = [
     "OffPolicyTrainConfig",
     "OnPolicyAlgoConfig",
     "PPOConfig",
+    "PeopleConfig",
     "PettingZooConfig",
     "RenderConfig",
     "RenderOptions",
     "RunArgs",
     "SACConfig",
     "SACModelConfig",
+    "SharpieConfig",
     "TD3Config",
     "TRPOConfig",
     "TrainConfig",
+    "WebConfig",
     "build_config",
     "check_overrides",
     "compose",

@@ -13,10 +13,10 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from harl.config.algo_schema import ALGO_SCHEMAS
 from harl.config.env_schema import ENV_SCHEMAS
 from harl.config.fields import ConfigError
+from harl.config.hitl_schema import HITL_SCHEMAS
 from harl.config.names import did_you_mean, nearest_key
 from harl.config.overrides import is_group, open_tree, parse, typed_value, unknown_choice
-from harl.config.run_schema import RenderConfig
-from harl.config.schema import Leaf, all_leaves, config_leaves, leaves, refusals
+from harl.config.schema import Leaf, all_leaves, config_leaves, refusals, render_leaves
 from harl.config.tree import ConfigTree
 
 _OF_THE_ORIGINAL = {
@@ -215,16 +215,19 @@ def _is_nested_group(key: str, tree: ConfigTree) -> bool:
 
 def _schema_keys(config_name: str, composed: Mapping[str, Any]) -> tuple[dict[str, Leaf], dict[str, str]]:
     """Keys of the schemas that the composed configuration chooses, and the refused ones with their reasons."""
+    hitl = composed["hitl"]["name"]
+    if hitl not in HITL_SCHEMAS:
+        return all_leaves(), {}
+    refused = refusals(HITL_SCHEMAS[hitl], "hitl.")
     if config_name == "render":
-        return leaves(RenderConfig), {}
+        return render_leaves(hitl), refused
     algo, env = composed["algo"]["name"], composed["env"]["name"]
     if algo not in ALGO_SCHEMAS or env not in ENV_SCHEMAS:
         return all_leaves(), {}
     sections = {"model": ALGO_SCHEMAS[algo].model, "algo": ALGO_SCHEMAS[algo].algo, "env": ENV_SCHEMAS[env]}
-    refused: dict[str, str] = {}
     for name, section in sections.items():
         refused |= refusals(section, f"{name}.")
-    return config_leaves(algo, env), refused
+    return config_leaves(algo, env, hitl), refused
 
 
 def _parts(key: str) -> list[str]:

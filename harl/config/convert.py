@@ -17,9 +17,10 @@ from harl.config import checks
 from harl.config.algo_schema import ALGO_SCHEMAS, AlgoArgs, EvalConfig
 from harl.config.env_schema import ENV_SCHEMAS
 from harl.config.fields import NO_LIMITS, ConfigError, RefusedError, convert, describe
+from harl.config.hitl_schema import HITL_SCHEMAS, HitlConfig
 from harl.config.names import did_you_mean, nearest, nearest_key
 from harl.config.run_schema import RenderConfig, RunArgs
-from harl.config.schema import Config, all_leaves, config_leaves, leaves
+from harl.config.schema import Config, all_leaves, config_leaves, render_leaves
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -39,9 +40,10 @@ def to_config(composed: DictConfig) -> Config:
 
 def to_render_config(composed: DictConfig) -> RenderConfig:
     """The typed configuration of `harl.render`; raises like `to_config`."""
-    reader = _Reader(leaves(RenderConfig))
     data = _resolved(composed)
-    reader.refuse_unknown(data, ("run", "render"), "")
+    hitl_name = _chosen_name(data, "hitl")
+    reader = _Reader(render_leaves(hitl_name) if hitl_name in HITL_SCHEMAS else all_leaves())
+    reader.refuse_unknown(data, ("run", "render", "hitl"), "")
     config = reader.section(RenderConfig, data, "")
     if config is None or reader.errors:
         raise ConfigError(reader.errors)
@@ -50,9 +52,9 @@ def to_render_config(composed: DictConfig) -> RenderConfig:
 
 def from_dict(data: Mapping[str, Any]) -> Config:
     """The typed configuration of a plain dict as `to_dict` gives it; raises like `to_config`."""
-    algo_name, env_name = _chosen_name(data, "algo"), _chosen_name(data, "env")
-    known = algo_name in ALGO_SCHEMAS and env_name in ENV_SCHEMAS
-    reader = _Reader(config_leaves(algo_name, env_name) if known else all_leaves())
+    algo_name, env_name, hitl_name = (_chosen_name(data, section) for section in ("algo", "env", "hitl"))
+    known = algo_name in ALGO_SCHEMAS and env_name in ENV_SCHEMAS and hitl_name in HITL_SCHEMAS
+    reader = _Reader(config_leaves(algo_name, env_name, hitl_name) if known else all_leaves())
     run_keys = [field.name for field in dataclasses.fields(RunArgs)]
     reader.refuse_unknown(data, [*run_keys, *_ALGO_SECTIONS, "env"], "")
     run = reader.section(RunArgs, {key: data[key] for key in run_keys if key in data}, "")
@@ -122,6 +124,9 @@ class _Reader:
             key, hint, bounds = prefix + field.name, hints[field.name], field.metadata.get("limits", NO_LIMITS)
             if field.name not in data:
                 self.errors.append(f"{key} is missing: {describe(hint, bounds)}")
+            elif hint is HitlConfig:
+                chosen = self.chosen(key, _chosen_name(data, field.name), HITL_SCHEMAS)
+                values[field.name] = self.section(chosen, data[field.name], key) if chosen else None
             elif dataclasses.is_dataclass(hint):
                 values[field.name] = self.section(cast(type, hint), data[field.name], key)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harl.config.fields import COUNT, STEPS, TEXT, limits
+from harl.config.hitl_schema import HitlConfig
 
 LARGEST_SEED = 2**32 - 1
 """Above it, generators of older libraries overflow."""
@@ -48,14 +49,6 @@ class LoggerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HitlConfig:
-    """Whether people take part."""
-
-    name: str = field(metadata=limits(choices=("off",)))
-    """The mode."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunArgs:
     """What concerns the run as a whole."""
 
@@ -76,7 +69,7 @@ class RunArgs:
     logger: LoggerConfig
     """How the run reports."""
     hitl: HitlConfig
-    """Whether people take part."""
+    """Whether and how people take part; of the class that its name chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,3 +100,5 @@ class RenderConfig:
     """Run folder whose policy is shown."""
     render: RenderOptions
     """What is shown."""
+    hitl: HitlConfig
+    """Whether and how people take part; of the class that its name chooses."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 from harl.config.algo_schema import ALGO_SCHEMAS, AlgoArgs, EvalConfig
 from harl.config.env_schema import ENV_SCHEMAS, EnvArgs
 from harl.config.fields import NO_LIMITS, Limits
+from harl.config.hitl_schema import HITL_SCHEMAS
 from harl.config.run_schema import RenderConfig, RunArgs
 
 
@@ -48,14 +49,19 @@ def leaves(schema: type, prefix: str = "") -> dict[str, Leaf]:
     return found
 
 
-def config_leaves(algo: str, env: str) -> dict[str, Leaf]:
-    """Every key, by its dotted name, of a run with this algorithm and environment."""
+def config_leaves(algo: str, env: str, hitl: str) -> dict[str, Leaf]:
+    """Every key, by its dotted name, of a run with this algorithm, environment and mode of people."""
     schema = ALGO_SCHEMAS[algo]
     sections = {"train": schema.train, "model": schema.model, "algo": schema.algo, "eval": EvalConfig}
     found = leaves(RunArgs)
-    for name, section in (sections | {"env": ENV_SCHEMAS[env]}).items():
+    for name, section in (sections | {"env": ENV_SCHEMAS[env], "hitl": HITL_SCHEMAS[hitl]}).items():
         found |= leaves(section, f"{name}.")
     return found
+
+
+def render_leaves(hitl: str) -> dict[str, Leaf]:
+    """Every key of `harl.render`, by its dotted name, with this mode of people."""
+    return leaves(RenderConfig) | leaves(HITL_SCHEMAS[hitl], "hitl.")
 
 
 def refusals(schema: type, prefix: str = "") -> dict[str, str]:
@@ -69,8 +75,10 @@ def refusals(schema: type, prefix: str = "") -> dict[str, str]:
 
 def all_leaves() -> dict[str, Leaf]:
     """Every key that any configuration may have."""
-    found = leaves(RenderConfig)
-    for algo in ALGO_SCHEMAS:
-        for env in ENV_SCHEMAS:
-            found |= config_leaves(algo, env)
+    found: dict[str, Leaf] = {}
+    for hitl in HITL_SCHEMAS:
+        found |= render_leaves(hitl)
+        for algo in ALGO_SCHEMAS:
+            for env in ENV_SCHEMAS:
+                found |= config_leaves(algo, env, hitl)
     return found
