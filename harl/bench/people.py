@@ -37,13 +37,14 @@ def _runner(overrides: list[str], folder: str, people: bool) -> OnPolicyBaseRunn
     return runner
 
 
-def iteration(runner: OnPolicyBaseRunner) -> float:
-    """Seconds of one iteration."""
+def iteration(runner: OnPolicyBaseRunner, learn: bool = True) -> float:
+    """Seconds of one iteration, with or without its update."""
     started = time.perf_counter()
     runner.prep_rollout()
     runner.rollout()
-    runner.prep_training()
-    runner.update()
+    if learn:
+        runner.prep_training()
+        runner.update()
     runner.after_update()
     return time.perf_counter() - started
 
@@ -76,29 +77,35 @@ def cost(plain: OnPolicyBaseRunner, people: OnPolicyBaseRunner) -> tuple[float, 
     return statistics.mean(ratios), T_95 * statistics.stdev(ratios) / PAIRS**0.5
 
 
-def latency(people: OnPolicyBaseRunner, count: int, show: str) -> dict[str, Any]:
-    """Milliseconds from key press to effect and to picture, with so many others who watch."""
+def latency(people: OnPolicyBaseRunner, count: int, show: str, learn: bool) -> dict[str, Any]:
+    """Milliseconds from key press to effect and to picture, with so many others who watch.
+
+    With `learn` the updates are in it, during which nothing moves; a free run can do no better than their length.
+    """
     link = people.bridge.links["admin"]
     with clients(link, count, show, 15.0, PRESSES) as process:
         while process.poll() is None:
-            iteration(people)
+            iteration(people, learn)
         assert process.stdout is not None
         found: dict[str, Any] = json.loads(process.stdout.readline())
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print, each line followed by the same as JSON."""
+    """Measure and print."""
     overrides = list(sys.argv[1:] if arguments is None else arguments)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         try:
             plain, people = (_runner(overrides, folder, with_people) for with_people in (False, True))
+            # Episodes of 25 steps are over before anybody has seen them, in a free run: keys would always be too late.
+            long = _runner([*overrides, "env.kwargs.max_cycles=20000"], folder, True)
         except ConfigError as error:
             print(error, file=sys.stderr)
             return 2
         stack.callback(plain.close)
         stack.callback(people.close)
-        for runner in (plain, people):
+        stack.callback(long.close)
+        for runner in (plain, people, long):
             runner.warmup()
             iteration(runner)
         print(f"{plain.algo.name}, {plain.buffer.num_envs} environments x {plain.buffer.episode_length} steps")
@@ -108,12 +115,13 @@ def main(arguments: list[str] | None = None) -> int:
                 with clients(link, count, show, 15.0):
                     mean, half = cost(plain, people)
                 print(f"  {count:3d} watching {show:5s} at 15 frames/s: {mean - 1:+.1%} ± {half:.1%} time", flush=True)
-        for count in (0, 8, 64):
-            found = latency(people, count, "state")
+        for count, learn in ((0, False), (8, False), (64, False), (0, True)):
+            found = latency(long, count, "state", learn)
             shown, applied = found["shown"], found["applied"]
+            what = "collecting and learning" if learn else "collecting"
             print(
-                f"  key to frame, {count:2d} others: p50 {shown['p50']:.1f}, p95 {shown['p95']:.1f}, p99 "
-                f"{shown['p99']:.1f} ms (applied: p50 {applied['p50']:.1f}, p95 {applied['p95']:.1f} ms), "
+                f"  key to frame while {what}, {count:2d} others: p50 {shown['p50']:.1f}, p95 {shown['p95']:.1f}, "
+                f"p99 {shown['p99']:.1f} ms (applied: p50 {applied['p50']:.1f}, p95 {applied['p95']:.1f} ms), "
                 f"{found['presses']} presses",
                 flush=True,
             )

@@ -52,14 +52,12 @@ async def press_keys(url: str, token: str, show: str, fps: float, presses: int) 
             if data["type"] == "ack" and data["status"] == "applied" and data["seq"] in sent:
                 applied.append((now - sent[data["seq"]]) * 1000)
             if data["type"] == "control" and data["state"] == "expired":
-                asked_again = True
                 await socket.send(json.dumps(asked))
             continue
         frame = unpack(message)
         seen = (frame.episode, frame.step)
         number = frame.meta["applied"].get("agent_0", -1)
-        for known in [known for known in sent if known <= number]:
-            shown.append((now - sent.pop(known)) * 1000)
+        shown += [(now - sent.pop(known)) * 1000 for known in list(sent) if known <= number]
         if len(shown) >= presses:
             break
         if frame.meta["driver"].get("agent_0") is None:
