@@ -118,7 +118,8 @@ class Connection:
         if frame is None or view is None or not (self._hurry or now >= self._due):
             return None
         self.forget_frame()
-        self._due = max(self._due + 1.0 / view.fps, now)
+        period = 1.0 / view.fps
+        self._due = period + (self._due if now - self._due < period else now)
         self.session.frames_sent += 1
         return frame.wire(view.mode, view.max_px)
 

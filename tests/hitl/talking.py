@@ -6,11 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -48,12 +49,14 @@ class Client:
 
     def __init__(self, server: Server, **options: Any) -> None:
         scheme = "ws" if server.settings.tls is None else "wss"
-        self.socket: ClientConnection = connect(
-            f"{scheme}://127.0.0.1:{server.port}/",
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            compression=None,
-            close_timeout=1,
-            **options,
+        self._stack = ExitStack()
+        self.socket: ClientConnection = self._stack.enter_context(
+            connect(
+                f"{scheme}://127.0.0.1:{server.port}/",
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                compression=None,
+                **{"close_timeout": 1, **options},
+            )
         )
         self.welcome: dict[str, Any] = {}
 
@@ -105,8 +108,6 @@ class Client:
 
     def closed_with(self) -> int:
         """The code with which the connection is closed by the server, within the patience."""
-        from websockets.exceptions import ConnectionClosed
-
         deadline = time.monotonic() + PATIENCE
         try:
             while time.monotonic() < deadline:
@@ -119,7 +120,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.socket.close()
+        self._stack.close()
 
 
 @contextmanager
