@@ -119,7 +119,8 @@ def _buffer(minari: Any, number: int, episode: RecordedEpisode) -> Any:
     }
     terminated = arrays["terminated"].all(axis=1)
     truncated = (arrays["terminated"] | arrays["truncated"]).all(axis=1) & ~terminated
-    truncated[-1] |= not terminated[-1]
+    if not terminated[-1]:
+        truncated[-1] = True  # the recording was cut
     return minari.data_collector.EpisodeBuffer(
         id=number,
         seed=episode.facts["seed"],
