@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from harl.config import Config, build_config, to_dict
 from harl.envs.api import Layout, VectorEnv
@@ -56,13 +57,15 @@ def record_episodes(
         total = np.zeros(agents)
         for t in range(25):
             shape = (envs.num_envs, agents, envs.layout.action_dim)
-            numbers = np.array([getattr(space, "n", 1) for space in envs.layout.action_spaces])
-            proposed = np.floor(rng.random(shape) * numbers[None, :, None]).astype(np.float32)
+            proposed = rng.random(shape).astype(np.float32)
+            for agent, space in enumerate(envs.layout.action_spaces):
+                if isinstance(space, spaces.Discrete):
+                    proposed[:, agent] = np.floor(proposed[:, agent] * space.n)
             executed = proposed.copy()
             names = list(driving(episode, t))[:agents]
             for agent, name in enumerate(names):
                 if name is not None:
-                    executed[env, agent] = (proposed[env, agent] + 1) % numbers[agent]
+                    executed[env, agent] = 0.0
             human = np.array([name is not None for name in names])
             step = envs.step(executed)
             seen, share = (step.final_obs, step.final_share_obs) if step.ended[env] else (step.obs, step.share_obs)
@@ -92,9 +95,13 @@ def record_episodes(
 
 
 def started(
-    folder: Path, scenario: str = "simple_spread", record: str = "touched", **more: Any
+    folder: Path,
+    scenario: str = "simple_spread",
+    record: str = "touched",
+    overrides: Sequence[str] = (),
+    **more: Any,
 ) -> tuple[Recorder, VectorEnv]:
     """A recorder and an environment for it."""
-    envs, config = mpe(scenario)
+    envs, config = mpe(scenario, *overrides)
     facts = session(envs.layout, config, **{"scenario": scenario, **more})
     return Recorder(folder, facts, record), envs
