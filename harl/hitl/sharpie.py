@@ -12,12 +12,13 @@ from typing import Any
 
 from harl.envs.api import VectorEnv
 from harl.hitl.sharpie_site import command
+from harl.hitl.sharpie_site.entrance import load_episode
 from harl.hitl.sharpie_site.frames import send_message
 from harl.hitl.sharpie_site.mapping import EnvironmentEntry
 from harl.hitl.sharpie_site.messages import sanitize_data
 from harl.hitl.sharpie_site.overrides import get_agent_data, get_policy_actions, override_actions, override_rewards
 from harl.hitl.sharpie_site.receiving import receive_message
-from harl.hitl.sharpie_site.room import load_environment, load_episode, load_policies, run_episode, start_experiment
+from harl.hitl.sharpie_site.room import load_environment, load_policies, run_episode, start_experiment
 from harl.hitl.sharpie_site.serving import Makers
 from harl.hitl.sharpie_site.updates import train_policies, update_single_agent
 

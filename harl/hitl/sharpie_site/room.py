@@ -2,67 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from harl.config.fields import ConfigError
 from harl.envs.api import EnvError
 from harl.hitl.sharpie_site import trusted
+from harl.hitl.sharpie_site.entrance import OURS, Settings, entered
 from harl.hitl.sharpie_site.episode import Chooser, Episode
 from harl.hitl.sharpie_site.frames import send_refusal
 from harl.hitl.sharpie_site.journal import Journal
 from harl.hitl.sharpie_site.mapping import ExperimentEntry
-from harl.hitl.sharpie_site.messages import ProtocolError, loads, log
+from harl.hitl.sharpie_site.messages import ProtocolError, log
 from harl.hitl.sharpie_site.people import NobodyThere, People, PersonLeft, Stopped
 from harl.hitl.sharpie_site.serving import NotServed, Serving, TeamAgent
 from harl.hitl.sharpie_site.settings import Tempo, read_roles
-from harl.hitl.sharpie_site.site import Site, receive
+from harl.hitl.sharpie_site.site import Site
 from harl.hitl.sharpie_site.updates import Updates
 
-SETTINGS_S = 20.0
-"""Seconds in which a site must send its settings."""
-OURS = ExperimentEntry()
-"""Stands for experiments of which the site's own code is served."""
-
-Settings = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+UNKNOWN = "This runner does not serve this experiment. Please tell whoever runs the study."
+FAULTY = "This experiment cannot be played: the runner's set-up is faulty."
 
 
-def load_episode(websocket: Any) -> Settings:
-    """Ask the site for the settings of environment, agents and experiment. Nothing is written to disk.
+def refuse(websocket: Any, where: str, text: str) -> None:
+    """Tell the people of a room why they cannot play."""
+    from websockets.exceptions import ConnectionClosed
 
-    Raises:
-        ProtocolError: what came are no settings, or they did not come in time.
-    """
-    websocket.send(json.dumps({"type": "private", "message": "settings"}))
-    parts: list[dict[str, Any]] = []
-    while len(parts) < 3:
-        text = receive(websocket, SETTINGS_S)
-        if text is None:
-            raise ProtocolError(f"the site sent no settings within {SETTINGS_S:.0f} s")
-        message = loads(text)
-        if message.get("type") != "websocket.message":  # what people of the room do comes in between
-            parts.append(message)
-    environment, agents, experiment = parts
-    read_roles(agents)
-    Tempo.read(experiment)
-    return environment, agents, experiment
-
-
-def local_settings(entry: ExperimentEntry) -> Settings:
-    """The settings that a mapping gives, for sites that cannot send theirs."""
-    agents: dict[str, Any] = {}
-    for role, agent in entry.agents.items():
-        driven = agent.checkpoint is not None or agent.object is not None
-        agents[role] = {
-            "participant": not driven if agent.participant is None else agent.participant,
-            "keyboard_inputs": {"default": agent.default},
-            "multiple_keyboard_inputs": agent.several_keys,
-            "inputs_type": agent.inputs_type,
-        }
-        if driven:
-            agents[role]["policy"] = {"checkpoint_interval": agent.interval or 0, "files": {}}
-    return {}, agents, {"target_fps": entry.target_fps, "wait_for_inputs": entry.wait_for_inputs}
+    log.warning("%s: refused: %s", where, text)
+    try:
+        send_refusal(websocket, text)
+    except ConnectionClosed as error:
+        log.warning("%s: nobody could be told: %s", where, error)
 
 
 def load_environment(
@@ -192,37 +162,22 @@ def start_experiment(
         RefusedBySite: there is no such session, or the key is wrong.
         OSError: there is no site.
     """
-    from websockets.exceptions import ConnectionClosed
-
     serving, site = serving or Serving(), site or Site(hostname, port, connection_key)
-    where = f"{link}/{room}"
     entry = serving.mapping.experiments.get(link)
-    settings = None
-    with site.room(link, room) as websocket:
-        if entry is None and not serving.trust_server_code:
-            log.warning("%s: refused, no experiment %r in the mapping", where, link)
-            send_refusal(websocket, "This runner does not serve this experiment. Please tell whoever runs the study.")
-            return False
-        try:
-            settings = load_episode(websocket)
-        except ProtocolError as error:
-            log.error("%s: %s; going on with the settings of the mapping", where, error)
-            settings = local_settings(entry or OURS)
-        except ConnectionClosed as error:
-            log.error("%s: the site closed the room instead of sending its settings: %s", where, error)
-        if settings is not None:
-            return _played(websocket, settings, where, serving, entry, link, room, repeat)
-    if entry is None:
+    if entry is None and not serving.trust_server_code:
+        with site.room(link, room) as websocket:
+            refuse(websocket, f"{link}/{room}", UNKNOWN)
         return False
-    log.warning("%s: going on with the settings of the mapping", where)
-    with site.room(link, room) as websocket:
-        return _played(websocket, local_settings(entry), where, serving, entry, link, room, repeat)
+    with entered(site, link, room, entry) as (websocket, settings):
+        if settings is None:
+            refuse(websocket, f"{link}/{room}", FAULTY)
+            return False
+        return _played(websocket, settings, serving, entry, link, room, repeat)
 
 
 def _played(
     websocket: Any,
     settings: Settings,
-    where: str,
     serving: Serving,
     entry: ExperimentEntry | None,
     link: str,
@@ -231,6 +186,7 @@ def _played(
 ) -> bool:
     from websockets.exceptions import ConnectionClosed
 
+    where = f"{link}/{room}"
     try:
         steps = run_episode(websocket, *settings, serving=serving, entry=entry, link=link, room=room, repeat=repeat)
     except (PersonLeft, ConnectionClosed) as error:
@@ -241,15 +197,12 @@ def _played(
         refusal = str(error)
     except (ProtocolError, EnvError, ConfigError) as error:
         log.error("%s: %s", where, error)
-        refusal = "This experiment cannot be played: the runner's set-up is faulty."
+        refusal = FAULTY
     except Exception:
         log.exception("%s: the environment or a policy failed", where)
         refusal = "The episode failed on the runner."
     else:
         log.info("%s: played %d steps", where, steps)
         return True
-    try:
-        send_refusal(websocket, refusal)
-    except ConnectionClosed as error:
-        log.warning("%s: nobody could be told: %s", where, error)
+    refuse(websocket, where, refusal)
     return False

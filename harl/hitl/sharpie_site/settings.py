@@ -32,6 +32,8 @@ class Role:
     """Whether the site names a policy: then no key leaves the agent to it."""
     interval: int
     """Updates every n-th step, `AT_THE_END` of an episode, or `NEVER`."""
+    largest: float = 1.0
+    """The largest input that the keys can make, at least 1; all keys together where there may be several."""
 
     @classmethod
     def read(cls, role: str, settings: Any) -> Role:
@@ -55,6 +57,7 @@ class Role:
             textual=bool(settings.get("textual_inputs", False)),
             has_policy=policy is not None,
             interval=NEVER if policy is None else _interval(role, policy.get("checkpoint_interval", NEVER)),
+            largest=_largest(keys, bool(settings.get("multiple_keyboard_inputs", False))),
         )
 
     def is_default(self, value: Any) -> bool:
@@ -64,6 +67,11 @@ class Role:
         if self.several_keys and isinstance(value, list):
             return all(_same(item, self.default) for item in value)
         return _same(value, self.default)
+
+
+def _largest(keys: Mapping[str, Any], several: bool) -> float:
+    sizes = [abs(value) for value in keys.values() if isinstance(value, int | float) and math.isfinite(value)]
+    return max(1.0, *([sum(sizes)] if several else sizes), 0.0)
 
 
 def _same(one: Any, other: Any) -> bool:
