@@ -64,8 +64,13 @@ class SiteSeat:
 
     def missing(self, room: Room, absent: str) -> None:
         """No answer came. Where the policy is not to stand in, the lease is kept for what does."""
-        seat = room.seats.get((room.config.env_index, self.index))
+        if self.settings.inputs_type != "actions":
+            return
         with room.changed:
+            seat = room.seats.get((room.config.env_index, self.index))
+            if absent != "policy" and not self.shared and (seat is None or seat.driver is None):
+                self._request(room)
+                seat = room.seats[room.config.env_index, self.index]
             if seat is None or seat.driver != self.who:
                 return
             seat.held = seat.tapped = None

@@ -19,7 +19,7 @@ from harl.hitl.people import RoomError
 from harl.hitl.room import Room
 from harl.hitl.sharpie_site.frames import frame_message
 from harl.hitl.sharpie_site.messages import dumps, log
-from harl.hitl.sharpie_site.people import People, PersonLeft, Stopped, Waits, read_answers
+from harl.hitl.sharpie_site.people import People, Stopped, Waits, read_answers
 from harl.hitl.sharpie_site.pictures import encode
 from harl.hitl.sharpie_site.seat import SiteSeat
 from harl.hitl.sharpie_site.settings import Tempo
@@ -61,6 +61,7 @@ class Session:
         waits: how long people are waited for.
         lockstep: whether every step waits for the answers to the frame before it.
         stopping: whether nobody may wait any longer.
+        repeat: whether the first frame is repeated until somebody answers.
     """
 
     def __init__(
@@ -72,20 +73,25 @@ class Session:
         waits: Waits,
         lockstep: bool,
         stopping: Callable[[], bool],
+        repeat: bool = False,
     ) -> None:
         self.websocket, self.room, self.waits, self.lockstep = websocket, room, waits, lockstep
         self.seats = {seat.role: seat for seat in seats}
-        self.stopping = stopping
+        self._aborted: bool = False
+        self._repeats = repeat
+        self.stopping: Callable[[], bool] = lambda: self._aborted or stopping()
         roles = {seat.role: seat.settings for seat in seats}
-        self.people = People(websocket, roles, waits, tempo, stopping)
-        self.begun = False
-        """Whether the first state was offered."""
+        self.people = People(websocket, roles, waits, tempo, self.stopping)
+        self.begun = self.finished = False
+        """Whether the first, and the last state was offered."""
         self.over = False
         """Whether nothing more comes from people."""
         self.last_picture: NDArray[np.uint8] | None = None
         self.frames = 0
         """Sent so far."""
-        self._between, self._due = 1.0 / tempo.target_fps, 0.0
+        self.between = 1.0 / tempo.target_fps
+        """Seconds from one frame to the next, at least."""
+        self._due = 0.0
         self._patience = max(waits.join_s, waits.answer(tempo)) + SLACK_S
         self._shots: queue.SimpleQueue[Shot] = queue.SimpleQueue()
         self._answered: Place | None = None
@@ -95,7 +101,7 @@ class Session:
 
     def offer(self, shot: Shot) -> None:
         """Show a state; returns at once."""
-        self.begun, self.last_picture = True, shot.picture
+        self.begun, self.finished, self.last_picture = True, shot.last, shot.picture
         if not self.lockstep and not shot.last:
             while not self._shots.empty():  # newest wins
                 self._shots.get()
@@ -111,6 +117,17 @@ class Session:
                 self.room.changed.wait(0.1)
             return self._missed and not self.over
 
+    def wait_for_end(self, stopping: Callable[[], bool]) -> None:
+        """Wait until people have answered the last frame."""
+        deadline = time.monotonic() + self.waits.last_s + SLACK_S
+        with self.room.changed:
+            while not self.over and not stopping() and time.monotonic() < deadline:
+                self.room.changed.wait(0.1)
+
+    def abort(self) -> None:
+        """End the episode where it is."""
+        self._aborted = True
+
     # The network's thread.
 
     def enter(self) -> None:
@@ -124,12 +141,12 @@ class Session:
             while True:
                 shot = self._next_shot()
                 time.sleep(max(0.0, self._due - time.monotonic()))
-                self._due = max(self._due, time.monotonic() - self._between) + self._between
+                self._due = max(self._due, time.monotonic() - self.between) + self.between
                 self.people.clear()
                 self.frames += 1
                 self.websocket.send(dumps(self._message(shot)))
                 if shot.last:
-                    self._feed(self.people.last(), (shot.place[0] + 1, 0))
+                    self._feed(self.people.last(), shot.place)
                     return
                 if self.lockstep:
                     self._gather(shot)
@@ -164,7 +181,7 @@ class Session:
         return read_answers(self.websocket, seconds) or {} if self.people.expected else {}
 
     def _gather(self, shot: Shot) -> None:
-        answers = self.people.answers()
+        answers = self.people.answers((lambda: self._send_again(shot)) if self._repeats else None)
         missing = self.people.expected - answers.keys()
         self._feed(answers, shot.place)
         for role in missing:
@@ -172,6 +189,11 @@ class Session:
         with self.room.changed:
             self._answered, self._missed = shot.place, bool(missing)
             self.room.changed.notify_all()
+
+    def _send_again(self, shot: Shot) -> None:
+        self.websocket.send(
+            dumps({"type": "broadcast", "terminated": False, "truncated": False, "image": encode(shot.picture)})
+        )
 
     def _listen(self, shot: Shot) -> None:
         while self._shots.empty() and not self.stopping():
@@ -186,8 +208,3 @@ class Session:
                 self.seats[role].take(self.room, value, place)
             except RoomError as error:
                 log.warning("%s: %s", role, error.text)
-
-
-def end_of(error: BaseException) -> str:
-    """Why people left, in a word for the recording."""
-    return "left" if isinstance(error, PersonLeft) else "connection lost"
