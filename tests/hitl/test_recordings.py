@@ -171,5 +171,5 @@ def test_demonstrations_of_other_agents_are_refused_with_what_differs(folder: Pa
     assert f"hitl.demonstrations={folder}" in str(found.value)
     with pytest.raises(ConfigError, match=r"actions of agent_2 are Discrete\(5\), here Box"):
         demonstrations(folder, mpe("simple_spread", "env.continuous_actions=true")[0].layout)
-    with pytest.raises(ConfigError, match="looked there and below it for session.json"):
+    with pytest.raises(ConfigError, match=r"looked there and below it for session\.json"):
         demonstrations(folder / "episodes", mpe()[0].layout)
