@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from harl.config import config_dir, to_config
 
 if TYPE_CHECKING:
+    from harl.config import Config
     from harl.runners.command import Command, Outcome
 
 _command: Command
@@ -23,18 +24,18 @@ _outcomes: list[Outcome] = []
 def _job(composed: DictConfig) -> float:
     """One run; its result is the mean return of the last evaluation, NaN where there was none."""
     from harl.runners.command import EXPECTED_ERRORS, Outcome, fail
-    from harl.runners.job import configure, run_or_continue, runner_for
+    from harl.runners.job import configure, run_or_continue
 
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         try:
-            result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+            result = _run(configure(_command.overrides, _command.config_dirs))
         except EXPECTED_ERRORS as error:
             fail(error)
         return float("nan") if result is None else result
     outcome = Outcome(" ".join(HydraConfig.get().overrides.task))
     _outcomes.append(outcome)
     try:
-        result, outcome.note = run_or_continue(to_config(composed))
+        result, outcome.note = run_or_continue(to_config(composed), _run)
         outcome.result = result
     except Exception as error:
         outcome.fail(error)
@@ -42,6 +43,19 @@ def _job(composed: DictConfig) -> float:
             raise  # another process keeps the table of outcomes; the exception is all that reaches it
         return float("nan")
     return float("nan") if result is None else result
+
+
+def _run(config: Config) -> float | None:
+    """Train, with people where the section `hitl` asks for them."""
+    from harl.hitl import make_bridge
+    from harl.runners.job import runner_for
+
+    bridge = make_bridge(config.run.hitl)
+    try:
+        return runner_for(config, bridge).run()
+    finally:
+        if bridge is not None:
+            bridge.close("the run is over")
 
 
 def main() -> None:

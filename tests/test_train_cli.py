@@ -113,7 +113,7 @@ def test_usr_06_and_env_05_and_prc_07_what_is_wrong_is_said_before_anything_happ
     assert nothing_written(tmp_path)
 
 
-def test_cfg_01_everything_that_is_wrong_comes_at_once(tmp_path: Path) -> None:
+def test_G_11_and_D_47_and_cfg_01_everything_that_is_wrong_comes_at_once(tmp_path: Path) -> None:
     wrong = ["algo.lrr=1", "train.n_rollout_threads=x", "algo.gamma=1.5", "env.scenario=nope", "hydra.ouput_subdir=x"]
     done = typed(tmp_path, *wrong, "eval.eval_episodes=11")
     assert done.code == 2
@@ -205,7 +205,7 @@ def test_cfg_08_and_res_07_paths_are_meant_from_where_the_command_is_typed(tmp_p
     assert nothing_written(tmp_path / "there")
 
 
-def test_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path) -> None:
+def test_D_49_and_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path) -> None:
     first = run(tmp_path, "algo=mappo", "env=mpe", "model.hidden_sizes=[8,9]", "algo.lr=1e-3", "seed=11")
     plain = yaml.safe_load(first.folder.config.read_text(encoding="utf-8"))
     assert plain["model"]["hidden_sizes"] == [8, 9]
@@ -217,7 +217,7 @@ def test_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["lbforaging:Foraging-8x8-2p-3f-v3", "a/b*c", "CON", "x" * 300, "trailing."])
-def test_usr_11_and_cfg_06_any_name_makes_a_folder_and_is_recorded(tmp_path: Path, name: str) -> None:
+def test_D_48_and_usr_11_and_cfg_06_any_name_makes_a_folder_and_is_recorded(tmp_path: Path, name: str) -> None:
     done = typed(tmp_path, *cli_tiny(f"exp_name='{name}'", "train.num_env_steps=20", "eval.use_eval=false"))
     assert done.code == 0, done.err
     folder = only_run(tmp_path)

@@ -18,7 +18,6 @@ from harl.hitl.room import Room
 from harl.hitl.sessions import Session, Sessions
 from harl.hitl.settings import Settings
 
-
 SPARE = 64
 """Connections beyond all limits that are only told that there is no place."""
 LEAST_PER_ADDRESS = 8

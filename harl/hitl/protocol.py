@@ -223,4 +223,3 @@ def parse(text: str | bytes) -> ClientMessage:
 
 def _name_of(value: Any) -> str:
     return {list: "an array", str: "a text", type(None): "null", bool: "a truth value"}.get(type(value), "a number")
-

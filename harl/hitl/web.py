@@ -99,8 +99,8 @@ class WebBridge(PeopleBridge):
             payloads |= {size: encode_picture(picture, size) for size in sizes}
         episode, step = self.room.position[env]
         self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads))
-        if env in self.ledgers:
-            self.ledgers[env].show(episode, step, now)
+        if env in self.crediting.ledgers:
+            self.crediting.ledgers[env].show(episode, step, now)
         return True
 
     def meta(self, env: int, done: bool) -> dict[str, Any]:
