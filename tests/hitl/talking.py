@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from harl.hitl.frames import Received, unpack
+from harl.hitl.pages import PAGE
 from harl.hitl.protocol import SUBPROTOCOL
 from harl.hitl.rates import Limits
 from harl.hitl.room import Room
@@ -126,18 +129,17 @@ class Client:
 @contextmanager
 def serving(
     limits: Limits | None = None,
-    page: Path | None = None,
+    page: Path = PAGE,
     opened: bool = True,
-    room: Room | None = None,
+    environ: dict[str, str] = ENVIRON,
     **changes: Any,
 ) -> Iterator[Server]:
     """A running server with the tokens of `TOKENS` and a room of three agents; `changes` as `web_config` takes them."""
     config = web_config(**{"port": 0, **changes})
-    room = Room(config) if room is None else room
+    room = Room(config)
     if opened:
         room.open(LAYOUT, 2)
-    options = {} if page is None else {"page": page}
-    server = Server(room, config, limits=limits or Limits(), environ=ENVIRON, **options)
+    server = Server(room, config, limits=limits or Limits(), environ=environ, page=page)
     server.start()
     try:
         yield server
@@ -152,3 +154,50 @@ def eventually(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.01)
+
+
+class RawClient:
+    """A socket with no library behind it: it reads and answers only when told to."""
+
+    def __init__(self, server: Server, receive_buffer: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(("127.0.0.1", server.port))
+        self.port = server.port
+
+    def upgrade(self) -> RawClient:
+        """The opening handshake."""
+        fields = {
+            "Host": f"127.0.0.1:{self.port}", "Upgrade": "websocket", "Connection": "Upgrade",
+            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Protocol": SUBPROTOCOL,
+        }  # fmt: skip
+        lines = ["GET / HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        self.socket.sendall("\r\n".join(lines).encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += self.socket.recv(1)
+        assert b" 101 " in answer
+        return self
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Send a text message, in one frame."""
+        self.send(json.dumps({"type": kind, **fields}).encode())
+
+    def send(self, payload: bytes, first: int = 0x81) -> None:
+        """Send a frame, masked with zeros."""
+        size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2, "big")
+        self.socket.sendall(bytes([first]) + size + b"\0\0\0\0" + payload)
+
+    def reset(self) -> None:
+        """Vanish without a goodbye."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()

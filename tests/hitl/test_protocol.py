@@ -147,7 +147,8 @@ def test_a_token_is_never_repeated_SEC05() -> None:
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(["hold", "jpeg", "", "x" * 257]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
