@@ -39,7 +39,12 @@ def started(port: int, folder: Path, *arguments: str, **environment: str) -> sub
     command = [sys.executable, "-m", "harl.hitl.sharpie", "--hostname", "127.0.0.1", "--port", str(port),
                "--record", str(folder / "journals"), *arguments]  # fmt: skip
     return subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 

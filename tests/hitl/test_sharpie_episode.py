@@ -12,11 +12,11 @@ import pytest
 from gymnasium import spaces
 
 from harl.hitl.sharpie import load_environment, load_episode, load_policies, run_episode
+from harl.hitl.sharpie_site.entrance import local_settings
 from harl.hitl.sharpie_site.environments import UnfitAction, fit_action
 from harl.hitl.sharpie_site.mapping import ExperimentEntry, parse_mapping
 from harl.hitl.sharpie_site.messages import ProtocolError
 from harl.hitl.sharpie_site.people import NobodyThere, PersonLeft, Waits
-from harl.hitl.sharpie_site.entrance import local_settings
 from harl.hitl.sharpie_site.serving import NotServed, Serving
 from tests.hitl.sharpie_fakes import FakeSocket, agent, batch, left, picture_of, policy
 

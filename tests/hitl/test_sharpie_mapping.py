@@ -65,7 +65,6 @@ experiments:
     [
         ({"environment": {"name": "mpe", "run": "x"}}, "must have one of name, run, entry_point; it has"),
         ({"environment": {}}, "it has none"),
-        ({}, "neither an environment, nor a learner, nor an agent with a checkpoint"),
         ({"environment": {"name": "mpe"}, "learner": ["algo=happo"]}, "a learner brings its own"),
         ({"environment": {"name": "mpe"}, "agents": {"a": {"checkpoint": "x", "object": "m:o"}}}, "one of them"),
         ({"environment": {"name": "mpe"}, "agents": {"a": {"object": "m:o", "interval": -1}}}, "interval=-1"),
@@ -105,6 +104,7 @@ def test_what_cannot_be_made_is_known_before_people_come() -> None:
         "c": {"environment": {"entry_point": f"{WORLDS}:Walk"}, "agents": {"x": {"object": f"{WORLDS}:not_a_policy"}}},
         "d": {"environment": {"name": "mpee"}},
         "e": {"agents": {"x": {"checkpoint": "no/such/run"}}},
+        "g": {"agents": {"x": {}}},
         "f": {"environment": {"entry_point": "no_such_module:x", "from_site": ["size"]}},
     }
     serving = Serving(parse_mapping({"experiments": broken}, "f", Path()), MAKERS)
@@ -114,6 +114,7 @@ def test_what_cannot_be_made_is_known_before_people_come() -> None:
     for part in (
         "experiments.a: entry point", "did you mean 'Walk'", "did you mean 'length'", "without predict(observation)",
         "experiments.d:", "experiments.e:", "experiments.f:",
+        "experiments.g: there is neither an environment, nor a learner, nor an agent with a checkpoint",
     ):  # fmt: skip
         assert part in text
 

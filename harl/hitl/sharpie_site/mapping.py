@@ -153,8 +153,6 @@ def _contradictions(where: str, entry: ExperimentEntry) -> list[str]:
         given = [source for source in sources if getattr(entry.environment, source) is not None]
         if len(given) != 1:
             problems.append(f"{where}.environment must have one of {', '.join(sources)}; it has {given or 'none'}")
-    elif entry.learner is None and not any(agent.checkpoint for agent in entry.agents.values()):
-        problems.append(f"{where} has neither an environment, nor a learner, nor an agent with a checkpoint")
     if entry.learner is not None and entry.environment is not None:
         problems.append(f"{where} has a learner and an environment; a learner brings its own")
     for role, agent in entry.agents.items():

@@ -89,12 +89,20 @@ class SiteSeat:
                 if not self._reported:
                     log.warning("ignored: input for %s: %s", self.role, error)
                 self._reported = True
+                self._let_go_of_keys(room)
                 return
             action = None
         if room.driver(room.config.env_index, self.index) != self.name:
             self._request(room)
         lease = room.config.takeover.lease_ttl_ms
         room.input(self.who, self.agent, self.seq, *place, action, True, lease)
+
+    def _let_go_of_keys(self, room: Room) -> None:
+        """What was held before does not act in place of what could not be understood."""
+        with room.changed:
+            seat = room.seats.get((room.config.env_index, self.index))
+            if seat is not None and seat.driver == self.who:
+                seat.held = seat.tapped = None
 
     def _columns(self, value: Any) -> list[float]:
         """The action as the room takes it: choices from 0, one number a column."""

@@ -133,7 +133,10 @@ class Serving:
     def _environment(self, entry: ExperimentEntry, metadata: Mapping[str, Any]) -> Any:
         source = entry.environment
         if source is None:
-            source = EnvironmentEntry(run=next(agent.checkpoint for agent in entry.agents.values() if agent.checkpoint))
+            runs = [agent.checkpoint for agent in entry.agents.values() if agent.checkpoint]
+            if not runs:
+                raise NotServed("there is neither an environment, nor a learner, nor an agent with a checkpoint")
+            source = EnvironmentEntry(run=runs[0])
         if source.entry_point is not None:
             allowed = {name: metadata[name] for name in source.from_site or () if name in metadata}
             env = made(source.entry_point, {**source.kwargs, **allowed}, render=True)

@@ -79,6 +79,7 @@ class Session:
         self.seats = {seat.role: seat for seat in seats}
         self._aborted: bool = False
         self._repeats = repeat
+        self._spectator = f"sharpie/{id(self)}"
         self.stopping: Callable[[], bool] = lambda: self._aborted or stopping()
         roles = {seat.role: seat.settings for seat in seats}
         self.people = People(websocket, roles, waits, tempo, self.stopping)
@@ -131,9 +132,11 @@ class Session:
     # The network's thread.
 
     def enter(self) -> None:
-        """Everybody takes their seats."""
+        """Everybody takes their seats; where there is none, somebody watches, so that there is an episode at all."""
         for seat in self.seats.values():
             seat.enter(self.room)
+        if not self.seats:
+            self.room.enter(self._spectator, "site", "observer", "desktop")
 
     def run(self) -> None:
         """Serve the episode to its end, or to what ends it early, which is raised."""
@@ -161,6 +164,7 @@ class Session:
         """Everybody is gone; what they drove goes back to the policies."""
         for seat in self.seats.values():
             self.room.leave(seat.who, cause)
+        self.room.leave(self._spectator, cause)
 
     def _next_shot(self) -> Shot:
         while True:
@@ -204,6 +208,8 @@ class Session:
 
     def _feed(self, answers: Mapping[str, Any], place: Place) -> None:
         for role, value in answers.items():
+            if self.frames == 1 and self.seats[role].settings.inputs_type == "reward":
+                continue  # nothing has been done yet that could be judged
             try:
                 self.seats[role].take(self.room, value, place)
             except RoomError as error:
