@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import hydra
@@ -11,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from harl.config import config_dir, to_config
+from harl.config.help import help_text
 
 if TYPE_CHECKING:
     from harl.config import Config
@@ -69,15 +71,20 @@ def main() -> None:
 
 def _train() -> None:
     """Check everything that was typed, then hand over to Hydra."""
-    from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail  # loads torch, which takes a second
+    # Loads torch, which takes a second.
+    from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, ended_by_a_closed_pipe, fail
 
     global _command
     _outcomes.clear()
     try:
         _command = Command.parse(sys.argv[1:])
-        _command.check()
         sys.argv[1:] = _command.arguments
-        _job()
+        _command.check()
+        with ended_by_a_closed_pipe() if _command.inspects else nullcontext():
+            if _command.asks_help:
+                print(help_text(_command.overrides, _command.config_dirs))
+            else:
+                _job()
     except EXPECTED_ERRORS as error:
         fail(error)
     finally:

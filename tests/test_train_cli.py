@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,9 +74,41 @@ def test_the_configuration_can_be_shown(tmp_path: Path) -> None:
 def test_help(tmp_path: Path) -> None:
     done = typed(tmp_path, "--help")
     assert done.code == 0
-    for word in ("algo: ", *ALGO_SCHEMAS, "env: mpe, pettingzoo", "experiment:"):
+    for word in ("env: mpe, pettingzoo", "experiment:", "--multirun", "clip_param: 0.2"):
         assert word in done.out
+    (algorithms,) = [line for line in done.out.splitlines() if line.startswith("  algo: ")]
+    assert sorted(algorithms.removeprefix("  algo: ").split(", ")) == sorted(ALGO_SCHEMAS)
     assert nothing_written(tmp_path)
+
+
+def test_help_shows_the_keys_of_what_is_chosen(tmp_path: Path) -> None:
+    done = typed(tmp_path, "--help", "algo=hasac", "algo.lr=0.125")
+    assert done.code == 0
+    assert "auto_alpha: " in done.out
+    assert "lr: 0.125" in done.out
+    assert "clip_param" not in done.out
+    assert typed(tmp_path, "--help", "algo=hasca").code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="there is no such signal on Windows")
+@pytest.mark.parametrize("asked", ["--help", "--cfg=job"])
+def test_nobody_who_reads_on_is_no_error(tmp_path: Path, asked: str) -> None:
+    """As with `python -m harl.train --help | head -1`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harl.train", asked],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert said == ""
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ class StepRecord:
     seq: NDArray[np.int64] | None = None
     """(A,) number of the input; -1: no input."""
     t_received: NDArray[np.float64] | None = None
-    """(A,) wall time at which the input came, seconds; NaN: no input."""
+    """(A,) when the input came, in seconds of the monotonic clock; NaN: no input."""
     t_applied: NDArray[np.float64] | None = None
-    """(A,) wall time at which the input took effect, seconds."""
+    """(A,) when the input took effect, on the same clock."""
     rtt_ms: FloatArray | None = None
     """(A,) median round trip to the person who drove, milliseconds."""
     t_wall: float | None = None
@@ -112,8 +112,8 @@ def step_fields(layout: Layout) -> tuple[Field, ...]:
         Field("reward_learned", agents, "<f4", nan, "reward that was learned from"),
         Field("seen_step", agents, "<i4", -1, "step that was seen when the input was given"),
         Field("seq", agents, "<i8", -1, "number of the input"),
-        Field("t_received", agents, "<f8", nan, "wall time at which the input came"),
-        Field("t_applied", agents, "<f8", nan, "wall time at which it took effect"),
+        Field("t_received", agents, "<f8", nan, "monotonic time at which the input came"),
+        Field("t_applied", agents, "<f8", nan, "monotonic time at which it took effect"),
         Field("rtt_ms", agents, "<f4", nan, "median round trip to the driver"),
         Field("terminated", agents, "|b1", 0, "the agent's episode ended by a terminal state"),
         Field("truncated", agents, "|b1", 0, "the agent's episode was cut"),

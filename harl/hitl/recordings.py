@@ -175,18 +175,16 @@ class Session:
 
     def events(self, *kinds: str) -> Iterator[Event]:
         """What happened, in order; of these kinds where any are given."""
-        for entry in self._lines(EVENTS):
+        for entry in self.raw_lines(EVENTS):
             if not kinds or entry["kind"] in kinds:
                 yield Event(entry["kind"], entry["t_wall"], entry["t_mono"], entry["data"])
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """All episodes in the order in which they ended, last those that a killed process left behind."""
-        known: set[str] = set()
-        for facts in self._lines(EPISODES):
-            known |= set(facts["files"])
+        for facts in self.raw_lines(EPISODES):
             if self._present(facts):
                 yield self._with_amendments(facts)
-        yield from self._left_behind(known)
+        yield from self.left_behind()
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """Arrays of one file."""
@@ -202,11 +200,11 @@ class Session:
     @cached_property
     def _amendments(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
         found: dict[tuple[int, int], list[dict[str, Any]]] = {}
-        for change in self._lines(AMENDMENTS):
+        for change in self.raw_lines(AMENDMENTS):
             found.setdefault((change["env"], change["episode"]), []).append(change)
         return found
 
-    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+    def raw_lines(self, name: str) -> Iterator[dict[str, Any]]:
         """Lines of a file; one that was not finished when the process was killed is the last and is left out."""
         path = self.folder / name
         if not path.is_file():
@@ -234,8 +232,9 @@ class Session:
             facts["steps"] = sum(len(self.read(name)["reward"]) for name in kept)
         return bool(kept)
 
-    def _left_behind(self, known: set[str]) -> Iterator[RecordedEpisode]:
+    def left_behind(self) -> Iterator[RecordedEpisode]:
         """Episodes whose files have no line: the process ended between the two, or in the middle of an episode."""
+        known = {name for facts in self.raw_lines(EPISODES) for name in facts["files"]}
         heads: dict[int, dict[str, Any]] = {}
         for path in sorted((self.folder / "episodes").glob("*.npz")):
             name = f"episodes/{path.name}"
@@ -287,7 +286,7 @@ class Session:
                 facts["discarded"] = True
             elif label is not None:
                 facts["success"] = label == "success"
-            elif "delta" in change:
+            elif "delta" in change and not facts.get("redacted"):
                 facts["returns_learned"][self.layout.agents[change["agent"]]] += change["delta"]
         facts["people"] = sorted(people)
         return RecordedEpisode(self, facts, tuple(change for change in changes if "delta" in change))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harl.config import Config, ConfigError, build_config, from_dict, load_yaml, portable_name, to_dict
-from harl.experiment.run_folder import RunFolder, find_runs
+from harl.experiment.run_folder import RunFolder, RunFolderError, find_runs
 from harl.runners import RUNNER_REGISTRY
 from harl.runners.runner import Runner
 
@@ -30,11 +30,37 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
     Raises:
         ConfigError: everything that is wrong.
     """
-    config = build_config(overrides, extra_config_dirs)
+    try:
+        config = build_config(overrides, extra_config_dirs)
+    except ConfigError as error:
+        raise ConfigError([*error.errors, *_not_to_be_changed(overrides, extra_config_dirs)]) from None
     if config.run.resume is None:
         return config
     stored = load_yaml(RunFolder.open(config.run.resume).config)
     return continued(stored, config, overrides)
+
+
+def _not_to_be_changed(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path]) -> list[str]:
+    """What must not change in the run that is continued, among overrides of which others are wrong in themselves.
+
+    They are looked at one by one; those that are wrong, or mean nothing without another one, are passed over.
+    """
+    found: list[str] = []
+    resume = [override for override in overrides if override.lstrip("+").startswith("resume=")]
+    for override in overrides:
+        try:
+            typed = build_config([*resume, override] if override not in resume else resume, extra_config_dirs)
+        except ConfigError:
+            continue
+        if typed.run.resume is None:
+            return []
+        try:
+            continued(load_yaml(RunFolder.open(typed.run.resume).config), typed, [override])
+        except RunFolderError as error:
+            return [str(error)]
+        except ConfigError as error:
+            found += error.errors
+    return found
 
 
 def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config:

@@ -45,15 +45,21 @@ def alice_drives(episode: int, step: int) -> Sequence[str | None]:
 
 
 def record_episodes(
-    recorder: Recorder, envs: VectorEnv, episodes: int, driving: Driving = alice_drives, seed: int = 7, env: int = 0
+    recorder: Recorder,
+    envs: VectorEnv,
+    episodes: int,
+    driving: Driving = alice_drives,
+    seed: int = 7,
+    env: int = 0,
+    state: bool = True,
 ) -> list[np.ndarray[Any, Any]]:
     """Play episodes with random actions in `env` and record them; gives the raw returns (A,) of each."""
     rng = np.random.default_rng(seed)
     step = envs.reset([seed + n for n in range(envs.num_envs)])
     agents, returns = envs.layout.num_agents, []
     for episode in range(episodes):
-        state = state_of(envs.get_state(), env, envs.num_envs)
-        recorder.begin(env, episode, seed + env, 1000, step.obs[env], step.share_obs[env], None, state)
+        start = state_of(envs.get_state(), env, envs.num_envs) if state else None
+        recorder.begin(env, episode, seed + env, 1000, step.obs[env], step.share_obs[env], None, start)
         total = np.zeros(agents)
         for t in range(25):
             shape = (envs.num_envs, agents, envs.layout.action_dim)
@@ -103,5 +109,5 @@ def started(
 ) -> tuple[Recorder, VectorEnv]:
     """A recorder and an environment for it."""
     envs, config = mpe(scenario, *overrides)
-    facts = session(envs.layout, config, **{"scenario": scenario, **more})
+    facts = session(envs.layout, **{"scenario": scenario, "config": config, **more})
     return Recorder(folder, facts, record), envs

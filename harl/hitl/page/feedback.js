@@ -40,7 +40,7 @@ export class Feedback {
     const event = this.events.find((each) => each.seq === message.seq);
     if (!event) return;
     if (message.undone || event.undone) event.text = "taken back";
-    else event.text = where(message.steps) + (message.late ? ", too late to learn from" : "");
+    else event.text = where(message) + (message.late ? ", too late to learn from" : "");
     this.draw();
   }
 
@@ -67,12 +67,16 @@ export class Feedback {
   }
 }
 
-// Credited steps in words: [[episode, first], [episode, last]].
-export function where(steps) {
-  if (!steps || steps.length === 0) return "no step that was shown";
-  const [[ep, low], [lastEp, high]] = steps;
-  if (ep !== lastEp) return `episode ${ep} step ${low} to episode ${lastEp} step ${high}`;
-  return low === high ? `episode ${ep}, step ${low}` : `episode ${ep}, steps ${low} to ${high}`;
+// Credited steps in words: `steps` [[episode, first], [episode, last]], or `ago` [first, last] in steps before the event.
+export function where({ steps, ago }) {
+  if (steps?.length === 2) {
+    const [[ep, low], [lastEp, high]] = steps;
+    if (ep !== lastEp) return `episode ${ep} step ${low} to episode ${lastEp} step ${high}`;
+    return low === high ? `episode ${ep}, step ${low}` : `episode ${ep}, steps ${low} to ${high}`;
+  }
+  if (ago?.length !== 2) return "no step that was shown";
+  const [from, to] = [Math.max(...ago), Math.min(...ago)];
+  return from === to ? `the step ${from} ago` : `steps ${from} to ${to} ago`;
 }
 
 function round(ms) {

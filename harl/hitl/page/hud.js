@@ -6,7 +6,7 @@ const GOOD = 60; // milliseconds of round trip that nobody notices
 const FAIR = 150; // above it, steering by sight fails
 
 const READINGS = [
-  ["episode", "Episode"], ["step", "Step"], ["reward", "Reward"], ["return", "Return"], ["sps", "Training"],
+  ["episode", "Episode"], ["step", "Step"], ["reward", "Reward"], ["return", "Return"], ["sps", "Speed"],
   ["pace", "Pace"], ["fps", "Picture"], ["latency", "Latency"], ["rate", "By people"],
 ];
 
@@ -54,8 +54,8 @@ export class Readouts {
     this.set("pace", pace.state ?? "–", pace.speed && pace.speed !== 1 && pace.state === "realtime" ? `× ${pace.speed}` : "");
     this.set("fps", fps.toFixed(0), "frames/s");
     const [level, word] = latencyLevel(latency);
-    const detail = keyToPicture === null ? word : `${word} · key to picture ${Math.round(keyToPicture)}`;
-    this.set("latency", latency === null ? "–" : latency.toFixed(latency < 10 ? 1 : 0), latency === null ? "" : `ms ${detail}`, level);
+    const detail = keyToPicture === null ? word : `${word}\nkey to picture ${Math.round(keyToPicture)}`;
+    this.set("latency", latency === null ? "–" : latency.toFixed(latency < 10 ? 1 : 0), latency === null ? "" : `ms, ${detail}`, level);
   }
 }
 

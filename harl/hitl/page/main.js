@@ -19,8 +19,10 @@ import { Transport } from "./transport.js";
 import { View } from "./view.js";
 
 const REFRESH = 100; // milliseconds between two looks at the readings: faster than that nobody can read them
+const ENOUGH = 10; // steps without a picture after which there is none of that kind
 const $ = (id) => document.getElementById(id);
 
+const fingers = matchMedia("(pointer: coarse)");
 const announcer = new Announcer($("live"));
 const say = (text, level) => toast($("toasts"), announcer, text, level);
 const address = new URL("socket", location.href);
@@ -52,6 +54,9 @@ let agreed = settings.get("consent");
 let keyToPicture = null;
 let banner = "";
 let describedAt = 0;
+let modes = []; // kinds of picture that the room has, the best first
+let subscribed = null;
+let pictureless = 0; // steps that came as numbers in place of a picture since then
 
 // Commands of the page, by key, button or gamepad.
 
@@ -106,7 +111,8 @@ connection.addEventListener("welcome", async ({ detail }) => {
   agents.build(room.agents, room.may("controller"), room.may("admin"));
   transport.enter();
   pad.show(room.agent());
-  preferences.offer(detail.modes ?? ["jpeg"]);
+  modes = detail.modes ?? ["state", "jpeg"];
+  preferences.offer(modes);
   $("play-help").textContent = help();
   keyLabels();
   watch();
@@ -122,15 +128,19 @@ connection.addEventListener("welcome", async ({ detail }) => {
 });
 
 function watch() {
-  const modes = room.welcome.modes ?? ["jpeg"];
   const wish = settings.get("mode");
   const mode = wish === "none" || modes.includes(wish) ? wish : modes[0] ?? "none";
   const pixels = Math.round(Math.max(view.width ?? 512, view.height ?? 512) * Math.min(2, devicePixelRatio || 1));
   const env = Math.min(Math.max(0, Math.floor(Number($("env").value) || 0)), room.welcome.num_envs - 1);
+  subscribed = mode;
+  pictureless = 0;
   connection.send("subscribe", { env, mode, fps: settings.get("fps"), max_px: Math.min(1024, Math.max(128, pixels)) });
 }
 
-connection.addEventListener("frame", ({ detail }) => view.show(detail));
+connection.addEventListener("frame", ({ detail }) => {
+  pictureless = 0;
+  view.show(detail);
+});
 view.addEventListener("drawn", ({ detail }) => {
   room.drawn(detail);
   const seq = detail.meta.applied?.[takeover.lease ?? room.mine];
@@ -140,9 +150,16 @@ view.addEventListener("drawn", ({ detail }) => {
 connection.addEventListener("latency", refresh);
 
 const RECEIVE = {
-  tick: (message) => view.show({ ...message, meta: message, codec: null }),
+  tick: (message) => {
+    view.show({ ...message, meta: message, codec: null });
+    pictureless += 1;
+    if (subscribed === "none" || pictureless < ENOUGH) return;
+    modes = modes.filter((mode) => mode !== subscribed);
+    watch();
+  },
   control: (message) => {
-    if (message.state !== "denied") room.holds(message.agent, message.holder);
+    if (message.state === "granted") room.holds(message.agent, message.holder);
+    else if (message.state !== "denied") room.holds(message.agent, null);
     takeover.told(message);
   },
   ack: (message) => {
@@ -196,7 +213,7 @@ function ended({ why, text }) {
 }
 
 function enter() {
-  const device = matchMedia("(pointer: coarse)").matches ? "touch" : "desktop";
+  const device = fingers.matches ? "touch" : "desktop";
   connection.open(() => ({
     token, device, ...(settings.get("name") && { name: settings.get("name") }), ...(agreed && { consent: agreed }),
   }));
@@ -222,7 +239,7 @@ function recording(on) {
 }
 
 function takeKey() {
-  return keyName(commandCodes("take")[0]);
+  return fingers.matches ? "the button" : keyName(commandCodes("take")[0]);
 }
 
 function help() {

@@ -2,6 +2,7 @@
 
 const TAU = 2 * Math.PI;
 const GRID = 0.5;
+const SMALLEST = 4; // pixels of the smallest radius that can still be seen
 
 // Place of a scene on the canvas: {scale, x, y}, so that its bounds fit with some room around them.
 export function fit([left, bottom, right, top], width, height) {
@@ -9,11 +10,11 @@ export function fit([left, bottom, right, top], width, height) {
   return { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 + (scale * (bottom + top)) / 2 };
 }
 
-// `look`: colours of the page; `crew`: name → {colour, index, mine, driver (name or null), me, moves [[dx, dy, strength]]};
+// `look`: colours of the page, its font, and width and height of the canvas; `crew`: name → {colour, index, mine, driver (name or null), me, moves [[dx, dy, strength]]};
 // `trails`: name → [[x, y], …].
-export function drawScene(ctx, scene, place, size, look, crew, trails) {
+export function drawScene(ctx, scene, place, look, crew, trails) {
   const at = (x, y) => [place.x + x * place.scale, place.y - y * place.scale];
-  paper(ctx, scene.bounds, place, size, look, at);
+  paper(ctx, place, look, at);
   for (const [name, path] of trails) trail(ctx, path, crew.get(name)?.colour ?? look.ink, at);
   const bodies = scene.shapes.filter((shape) => shape.kind === "circle");
   for (const shape of scene.shapes) {
@@ -27,11 +28,11 @@ export function drawScene(ctx, scene, place, size, look, crew, trails) {
   for (const shape of scene.shapes) if (shape.kind === "text") words(ctx, shape, at(shape.x, shape.y), look);
 }
 
-function paper(ctx, bounds, place, size, look, at) {
+function paper(ctx, place, look, at) {
   ctx.fillStyle = look.paper;
-  ctx.fillRect(0, 0, size.width, size.height);
+  ctx.fillRect(0, 0, look.width, look.height);
   const [left, top] = [-place.x / place.scale, place.y / place.scale];
-  const [right, bottom] = [left + size.width / place.scale, top - size.height / place.scale];
+  const [right, bottom] = [left + look.width / place.scale, top - look.height / place.scale];
   ctx.lineWidth = 1;
   const spacing = GRID * 2 ** Math.max(0, Math.ceil(Math.log2(24 / (GRID * place.scale))));
   for (let x = Math.ceil(left / spacing) * spacing; x <= right; x += spacing) {
@@ -51,10 +52,10 @@ function rule(ctx, colour, [x1, y1], [x2, y2]) {
 }
 
 function trail(ctx, path, colour, at) {
-  ctx.lineCap = "round";
+  ctx.lineCap = "butt"; // round ends would show as dots where the pieces overlap
   ctx.strokeStyle = colour;
   for (let i = 1; i < path.length; i++) {
-    ctx.globalAlpha = 0.42 * (i / path.length) ** 1.5;
+    ctx.globalAlpha = 0.6 * (i / path.length) ** 1.4;
     ctx.lineWidth = 1 + 2.5 * (i / path.length);
     ctx.beginPath();
     ctx.moveTo(...at(...path[i - 1]));
@@ -65,7 +66,7 @@ function trail(ctx, path, colour, at) {
 }
 
 function circle(ctx, shape, [x, y], scale, look) {
-  const r = Math.max(3, shape.r * scale);
+  const r = Math.max(SMALLEST, shape.r * scale);
   ctx.globalAlpha = shape.alpha ?? 1;
   ctx.beginPath();
   if (shape.agent) {
@@ -84,7 +85,7 @@ function circle(ctx, shape, [x, y], scale, look) {
     ctx.lineTo(x - d, y);
     ctx.closePath();
   }
-  ctx.fillStyle = shape.fill;
+  ctx.fillStyle = look.dark && brightness(shape.fill) < 0.35 ? `color-mix(in srgb, ${shape.fill}, #fff 45%)` : shape.fill;
   ctx.fill();
   ctx.strokeStyle = look.edge;
   ctx.lineWidth = 1.25;
@@ -104,16 +105,17 @@ function line(ctx, shape, at) {
 
 // The number of an agent, the ring that says whose it is, and where its action pushes it.
 function around(ctx, shape, member, [x, y], scale, look) {
-  const r = Math.max(3, shape.r * scale);
+  const r = Math.max(SMALLEST, shape.r * scale);
   if (r >= 9) {
     const size = Math.min(16, Math.max(10, r * 0.62));
     ctx.font = `600 ${size}px ${look.font}`;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
-    ctx.fillStyle = dark(shape.fill) ? "#fff" : "#111";
+    ctx.fillStyle = brightness(shape.fill) < 0.6 ? "#fff" : "#111";
     ctx.fillText(member.index, x, y + size * 0.06);
   }
-  for (const [dx, dy, strength] of member.moves) arrow(ctx, x, y, r, dx, -dy, strength, look);
+  const clear = r + (member.mine ? 11 : member.driver ? 8 : 2); // outside the ring
+  for (const [dx, dy, strength] of member.moves) arrow(ctx, x, y, clear, dx, -dy, strength, look);
   if (member.mine || member.driver) {
     const gap = member.mine ? 7 : 5;
     ctx.beginPath();
@@ -130,11 +132,13 @@ function around(ctx, shape, member, [x, y], scale, look) {
     ctx.setLineDash([]);
   }
   const tag = member.me ? "you" : member.driver ?? (member.mine ? shape.agent : null);
-  if (tag) badge(ctx, tag, x, y - r - 20, member.me, look);
+  const below = member.moves.some(([, dy]) => dy < 0) ? 36 : 22;
+  const under = y + r + below < look.height - 12;
+  if (tag) badge(ctx, tag, x, under ? y + r + below : y - r - below, member.me, look);
 }
 
-function arrow(ctx, x, y, r, dx, dy, strength, look) {
-  const [fromX, fromY] = [x + dx * (r + 2), y + dy * (r + 2)];
+function arrow(ctx, x, y, from, dx, dy, strength, look) {
+  const [fromX, fromY] = [x + dx * from, y + dy * from];
   const length = 5 + 9 * strength;
   ctx.fillStyle = look.ink;
   ctx.beginPath();
@@ -145,9 +149,10 @@ function arrow(ctx, x, y, r, dx, dy, strength, look) {
   ctx.fill();
 }
 
-function badge(ctx, label, x, y, strong, look) {
+function badge(ctx, label, centreX, y, strong, look) {
   ctx.font = `600 12px ${look.font}`;
   const width = ctx.measureText(label).width + 14;
+  const x = Math.min(Math.max(centreX, width / 2 + 4), look.width - width / 2 - 4);
   ctx.beginPath();
   ctx.roundRect(x - width / 2, y - 10, width, 20, 10);
   ctx.fillStyle = strong ? look.mine : look.paper;
@@ -192,7 +197,7 @@ function text(ctx, label, x, y, colour, look, size) {
   ctx.fillText(label, x, y);
 }
 
-function dark(colour) {
+function brightness(colour) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255);
-  return 0.299 * r + 0.587 * g + 0.114 * b < 0.6;
+  return 0.299 * r + 0.587 * g + 0.114 * b;
 }

@@ -116,7 +116,7 @@ export class Takeover extends EventTarget {
       this.barred = true;
       this.sticky = false;
       this.dispatchEvent(new CustomEvent("refused", { detail: message }));
-    } else if (message.agent === this.lease && !message.holder) {
+    } else if (message.agent === this.lease) { // released, expired or revoked
       this.end();
       this.barred = true;
       this.sticky = false;

@@ -42,7 +42,7 @@ export class View extends EventTarget {
     this.look = {
       paper: colour("paper"), grid: colour("paper-grid"), axis: colour("paper-axis"), ink: colour("ink"),
       edge: colour("paper-edge"), mine: colour("mine"), onMine: colour("on-mine"),
-      font: getComputedStyle(document.body).fontFamily,
+      dark: style.colorScheme === "dark", font: getComputedStyle(document.body).fontFamily,
     };
     this.refresh();
   }
@@ -120,7 +120,8 @@ export class View extends EventTarget {
       this.refresh(); // until the view has come to rest
     }
     const trails = settings.get("trails") && !still.matches ? this.trails : new Map();
-    drawScene(this.ctx, scene, this.place, this, this.look, this.crew(), trails);
+    const look = { ...this.look, width: this.width, height: this.height };
+    drawScene(this.ctx, scene, this.place, look, this.crew(), trails);
   }
 
   drawPicture() {
