@@ -19,6 +19,8 @@ import pytest
 from tests.hitl.talking import ENVIRON, META, PATIENCE, TOKENS, Client, validator
 from tests.runners.runs import ROOT
 
+pytestmark = pytest.mark.slow
+
 SCENE = validator("scene")
 LINK = re.compile(r"https?://127\.0\.0\.1:(\d+)/#token=\S+")
 
