@@ -26,7 +26,7 @@ class OnPolicyHARunner(OnPolicyBaseRunner):
         for agent in self.update_order():
             actor = self.actors[agent]
             data = buffer.actor_data(agent, advantages, factor)
-            infos[self.layout.agents[agent]] = actor.train(data)
+            infos[self.layout.agents[agent]] = actor.train(data, self.lesson(agent))
             ratio = aggregate_ratio(actor.log_probs(data) - data.log_probs, self.algo.action_aggregation)
             # Where the agent was not there, or a person decided, its policy had no part in what happened.
             factor = factor * torch.where(data.weights > 0, ratio, 1.0)

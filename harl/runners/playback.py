@@ -75,7 +75,16 @@ class Playback:
         return episodes
 
     def summary(self, episodes: Sequence[Episode]) -> str:
-        """Mean and spread of the returns, summed over agents and of each agent."""
+        """Mean and spread of the returns, summed over agents and of each agent; episodes with people apart."""
+        alone = [episode for episode in episodes if not episode.human_steps]
+        touched = [episode for episode in episodes if episode.human_steps]
+        parts = [self._table(alone)] if alone else []
+        if touched:
+            parts.append(f"with people, in {len(touched)} of {len(episodes)} episodes:\n{self._table(touched)}")
+        return "\n".join(parts)
+
+    @staticmethod
+    def _table(episodes: Sequence[Episode]) -> str:
         lines = [f"return, summed over agents: {_spread([episode.return_sum for episode in episodes])}"]
         lines += [
             f"  {agent}: {_spread([episode.returns[agent] for episode in episodes])}" for agent in episodes[0].returns
@@ -90,13 +99,20 @@ class Playback:
             agents = list(episodes[0].returns)
             writer = csv.writer(file)
             writer.writerow(
-                ["episode", "seed", "length", "return_sum", "return_mean", *(f"return/{a}" for a in agents)]
+                [
+                    "episode",
+                    "seed",
+                    "length",
+                    "return_sum",
+                    "return_mean",
+                    "human_steps",
+                    *(f"return/{a}" for a in agents),
+                ]
             )
             for episode in episodes:
                 own = [episode.returns[agent] for agent in agents]
-                writer.writerow(
-                    [episode.index, episode.seed, episode.length, episode.return_sum, episode.return_mean, *own]
-                )
+                sums = [episode.return_sum, episode.return_mean, episode.human_steps]
+                writer.writerow([episode.index, episode.seed, episode.length, *sums, *own])
         return path
 
 
