@@ -38,7 +38,9 @@ def test_D_47_a_wheel_holds_all_modules_and_configs(wheel: Path) -> None:
     configs = {f"harl/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
     assert len(modules) > 50
     assert len(configs) > 10
-    assert modules | configs <= names
+    page = {str(path.relative_to(ROOT)) for path in (ROOT / "harl" / "hitl" / "page").rglob("*") if path.is_file()}
+    assert len(page) > 10
+    assert modules | configs | page | {"harl/hitl/schema.json"} <= names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "outputs/"))]
 
 
