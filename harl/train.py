@@ -15,6 +15,7 @@ from harl.config import config_dir, to_config
 from harl.config.help import help_text
 
 if TYPE_CHECKING:
+    from harl.config import Config
     from harl.runners.command import Command, Outcome
 
 _command: Command
@@ -25,18 +26,18 @@ _outcomes: list[Outcome] = []
 def _job(composed: DictConfig) -> float:
     """One run; its result is the mean return of the last evaluation, NaN where there was none."""
     from harl.runners.command import EXPECTED_ERRORS, Outcome, fail
-    from harl.runners.job import configure, run_or_continue, runner_for
+    from harl.runners.job import configure, run_or_continue
 
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         try:
-            result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+            result = _run(configure(_command.overrides, _command.config_dirs))
         except EXPECTED_ERRORS as error:
             fail(error)
         return float("nan") if result is None else result
     outcome = Outcome(" ".join(HydraConfig.get().overrides.task))
     _outcomes.append(outcome)
     try:
-        result, outcome.note = run_or_continue(to_config(composed))
+        result, outcome.note = run_or_continue(to_config(composed), _run)
         outcome.result = result
     except Exception as error:
         outcome.fail(error)
@@ -44,6 +45,26 @@ def _job(composed: DictConfig) -> float:
             raise  # another process keeps the table of outcomes; the exception is all that reaches it
         return float("nan")
     return float("nan") if result is None else result
+
+
+def _run(config: Config) -> float | None:
+    """Train, with people where the section `hitl` asks for them."""
+    from harl.config import PeopleConfig
+    from harl.hitl import make_bridge
+    from harl.runners.job import runner_for
+
+    hitl = config.run.hitl
+    bridge = make_bridge(hitl)
+    try:
+        runner = runner_for(config, bridge)
+        if isinstance(hitl, PeopleConfig) and hitl.demonstrations is not None and config.run.resume is None:
+            from harl.hitl.recorded_demonstrations import demonstrations
+
+            runner.teach(demonstrations(hitl.demonstrations, runner.layout))
+        return runner.run()
+    finally:
+        if bridge is not None:
+            bridge.close("the run is over")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harl.buffers.replay_marks import PeopleMarks
 from harl.buffers.replay_records import Records, after_fields, available_memory, before_fields, row_bytes
 from harl.buffers.replay_returns import ReturnWindow
 from harl.envs.api import EnvStep, Layout
@@ -74,6 +75,7 @@ class ReplayBuffer:
             With EP an end counts as truncation if any agent that was there was truncated and not terminated.
         generator: draws the samples; its state is the caller's to save.
         device: where the transitions live.
+        people: whether it is noted who was driven by a person, and transitions can be forgotten.
 
     Raises:
         ValueError: an argument that makes no sense, or more than fits in memory; nothing was allocated then.
@@ -90,6 +92,7 @@ class ReplayBuffer:
         time_limit: str,
         generator: torch.Generator,
         device: torch.device | str = "cpu",
+        people: bool = False,
     ) -> None:
         if capacity < 1 or capacity < num_envs:
             raise ValueError(
@@ -108,10 +111,17 @@ class ReplayBuffer:
         self.per_agent_values = layout.state_type == "FP"
         self._before = Records(before_fields(layout), self.slots, num_envs, self.device)
         self._after = Records(after_fields(layout), self.slots, num_envs, self.device)
+        self.people = PeopleMarks(self.slots, num_envs, layout.num_agents, self.device) if people else None
 
     def __len__(self) -> int:
-        """Transitions in the buffer."""
-        return self.filled * self.num_envs
+        """Transitions that can be drawn."""
+        forgotten = 0 if self.people is None else self.people.forgotten_count
+        return self.filled * self.num_envs - forgotten
+
+    @property
+    def n_step(self) -> int:
+        """The most steps that a sum of rewards covers."""
+        return self._window.n_step
 
     @property
     def nbytes(self) -> int:
@@ -146,6 +156,8 @@ class ReplayBuffer:
             ValueError: a shape is wrong, or an episode ended without its final observation, state or masks.
         """
         active = before.active[..., 0] > 0
+        if self.people is not None:
+            self.people.clear(self.head)
         self._write_seen(self._before, "", before.obs, before.share_obs, before.available_actions)
         self._before.write("actions", self.head, actions)
         self._before.write("valid", self.head, before.active)
@@ -187,16 +199,65 @@ class ReplayBuffer:
         """
         self._window.close()
 
+    def end_sums(self, envs: NDArray[np.bool_]) -> None:
+        """Let no sum of the environments (N,) grow beyond the newest step: somebody else acts from here on."""
+        self._window.close(envs)
+
+    def amend(self, back: int, env: int, agent: int, delta: float) -> NDArray[np.float64] | None:
+        """Add to an agent's reward of an earlier step, discounted, in every sum that contains it.
+
+        Args:
+            back: how many steps before the newest one; 0 is the newest.
+            env, agent: where and whose.
+            delta: what is added.
+
+        Returns:
+            (R,) what each learner (EP: the team, FP: every agent) gets for that step; None where it is not there.
+        """
+        if not 0 <= back < self.filled:
+            return None
+        window, records = self._window, self._before
+        gains = window.shares(agent, delta)
+        if self.per_agent_values:
+            gains = gains * records.at("valid", (self.head - 1 - back) % self.slots, env)[:, 0].astype(np.float64)
+        for ahead in range(min(window.n_step, self.filled - back)):
+            start = back + ahead
+            slot = (self.head - 1 - start) % self.slots
+            if records.at("steps", slot, env)[0] <= ahead:
+                break  # somewhere between, all sums ended
+            change = window.discounted(gains, ahead)
+            if self.per_agent_values:
+                change = change * records.at("valid", slot, env)[:, 0]
+            if start < window.count:
+                window.sums[start, env] += change
+            sums = records.at("rewards", slot, env)
+            records.put("rewards", slot, env, sums + change.reshape(sums.shape))
+        return gains
+
+    def forget(self, back: int, env: int) -> None:
+        """Let the newest step of an environment and `back` steps before it never be drawn."""
+        assert self.people is not None
+        count = min(back + 1, self.filled)
+        slots = (self.head - 1 - np.arange(count)) % self.slots
+        self.people.forget(slots * self.num_envs + env)
+
+    def lengths(self, index: Tensor) -> Tensor:
+        """(B,) int64: how many steps the sums of the rows `index` cover."""
+        return self._before.select(index)["steps"].squeeze(1).long()
+
     def sample(self, batch_size: int) -> ReplayBatch:
         """Transitions drawn uniformly with replacement; the cost depends on their number alone.
 
         Raises:
             ValueError: the buffer is empty.
         """
-        if not self.filled:
+        if not len(self):
             raise ValueError("the replay buffer is empty: insert a step before a batch is sampled")
         index = torch.randint(len(self), (batch_size,), generator=self.generator, device=self.generator.device)
-        return self.gather(index.to(self.device))
+        index = index.to(self.device)
+        if self.people is not None and self.people.forgotten_count:
+            index = self.people.remembered(self.filled * self.num_envs)[index]
+        return self.gather(index)
 
     def gather(self, index: Tensor) -> ReplayBatch:
         """The transitions of the rows `index` (B,), int64."""
@@ -217,8 +278,9 @@ class ReplayBuffer:
             "filled": self.filled,
             "head": self.head,
             "window": self._window.get_state(),
-            "before": self._before.get_state(len(self)),
-            "after": self._after.get_state(len(self)),
+            "before": self._before.get_state(self.filled * self.num_envs),
+            "after": self._after.get_state(self.filled * self.num_envs),
+            **({} if self.people is None else {"people": self.people.get_state()}),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -235,6 +297,8 @@ class ReplayBuffer:
         self._window.set_state(state["window"])
         self._before.set_state(state["before"])
         self._after.set_state(state["after"])
+        if self.people is not None and "people" in state:
+            self.people.set_state(state["people"])
 
     def _settings(self) -> dict[str, Any]:
         """What a saved buffer and this one must have in common."""

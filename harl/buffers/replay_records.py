@@ -140,6 +140,14 @@ class Records:
             place = slot if isinstance(slot, int) else torch.from_numpy(slot).to(target.device)
             target[place] = torch.from_numpy(np.ascontiguousarray(values)).to(target.device, target.dtype)
 
+    def at(self, name: str, slot: int, env: int) -> NDArray[Any]:
+        """A copy of one field of one row."""
+        return self._tensors[name][slot, env].cpu().numpy().copy()
+
+    def put(self, name: str, slot: int, env: int, values: NDArray[Any]) -> None:
+        """Write one field of one row."""
+        self._tensors[name][slot, env] = torch.from_numpy(values).to(self._tensors[name])
+
     def select(self, index: Tensor) -> dict[str, Tensor]:
         """Copies of the rows (B,) by field: float32, contiguous, (B, …), or (A, B, …) for fields with agents."""
         batch = {}

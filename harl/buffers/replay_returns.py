@@ -52,7 +52,7 @@ class ReturnWindow:
         self.settings = {"n_step": n_step, "gamma": gamma, "reward": reward, "time_limit": time_limit}
         self.per_agent_values = layout.state_type == "FP"
         self.reward, self.bootstrap = reward, time_limit == "bootstrap"
-        self.n_step = min(n_step, slots)
+        self.n_step, self.num_agents = min(n_step, slots), layout.num_agents
         self.count = 0
         """Rows that are in use."""
         learners = layout.num_agents if self.per_agent_values else 1
@@ -100,9 +100,23 @@ class ReturnWindow:
         """(n, N, R): the factor of the value that follows each sum; 0 for learners that are not there then."""
         return np.where(self.alive, self._powers[self.steps][..., None], 0.0)
 
-    def close(self) -> None:
-        """Let no sum grow any more: the next step does not follow the last one."""
-        self.open[...] = False
+    def shares(self, agent: int, delta: float) -> NDArray[np.float64]:
+        """(R,) what each learner gets where the reward of one agent grows by `delta`."""
+        if self.reward == "individual":
+            shares = np.zeros(self.sums.shape[2])
+            shares[agent] = delta
+            return shares
+        share = delta if self.reward == "shared_sum" else delta / self.num_agents
+        return np.full(self.sums.shape[2], share)
+
+    def discounted(self, gains: NDArray[np.float64], ahead: int) -> NDArray[np.float64]:
+        """What gains of a step are worth in a sum that began `ahead` steps before it."""
+        worth: NDArray[np.float64] = gains * self._powers[ahead]
+        return worth
+
+    def close(self, envs: NDArray[np.bool_] | None = None) -> None:
+        """Let no sum, or none of these environments (N,), grow any more: the next step is none of theirs."""
+        self.open[:, slice(None) if envs is None else envs] = False
 
     def get_state(self) -> dict[str, Any]:
         """What the next steps are added to."""

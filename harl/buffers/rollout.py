@@ -64,7 +64,7 @@ class CriticData(Rows):
     returns: Tensor
     """(M, 1) targets on the scale of rewards."""
     weights: Tensor | None
-    """(M, 1), 0 for states of agents that had left (FP); None where every row counts."""
+    """(M, 1), 0 for states of agents that had left (FP) and for those left out; None where every row counts."""
     hidden: Tensor | None = None
     """See `Rows`."""
     masks: Tensor | None = None
@@ -144,6 +144,8 @@ class RolloutBuffer:
             name: tensor.unbind(0) for name in self.POLICY_FIELDS if (tensor := getattr(self, name)) is not None
         }
         """What the policies read and write in each step, by field."""
+        self.value_weights: Tensor | None = None
+        """Like `returns`: 0 where the value is not learned from; None where every one is. Holds for one update."""
         self.final_share_obs: list[tuple[int, Tensor, Tensor]] = []
         """Last states of ended episodes: (step, indices of the environments, their rows of share_obs)."""
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -203,6 +205,7 @@ class RolloutBuffer:
         if self.critic_hidden is not None:
             self.critic_hidden[0].copy_(self.critic_hidden[-1])
         self.policy_mask.fill_(1.0)
+        self.value_weights = None
         self.final_share_obs.clear()
 
     def weights(self) -> Tensor:
@@ -248,11 +251,14 @@ class RolloutBuffer:
 
     def critic_data(self) -> CriticData:
         """All states of the rollout, one row for each value; with memory one sequence for each value of a step."""
+        weights = self.active[:-1] if self.per_agent_values else None
+        if self.value_weights is not None:
+            weights = self.value_weights if weights is None else weights * self.value_weights
         data = CriticData(
             share_obs=self.by_value(self.share_obs[:-1]),
             value_preds=self.by_value(self.value_preds[:-1]),
             returns=self.by_value(self.returns),
-            weights=self.by_value(self.active[:-1]) if self.per_agent_values else None,
+            weights=None if weights is None else self.by_value(weights),
         )
         if self.critic_hidden is not None and self.masks is not None:
             data.hidden, data.masks = self.by_value(self.critic_hidden[:-1]), self.value_masks()[:, :-1]

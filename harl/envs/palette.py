@@ -12,7 +12,7 @@ YELLOW = "#f0e442"
 INK = "#3c3f45"
 """For what has no colour of its own."""
 
-AGENT_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, YELLOW)
+AGENT_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, YELLOW)
 
 
 def agent_colour(index: int) -> str:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 class EpisodeTracker:
     """Adds up the raw rewards of N environments and A agents, and gives the means of the episodes that ended.
 
-    What it keeps does not grow with the number of episodes. Sums are float64.
+    What it keeps does not grow with the number of episodes. Sums are float64. Episodes in which people acted are
+    counted apart from those of the policies alone.
     """
 
     def __init__(self, num_envs: int, agents: Sequence[str]) -> None:
@@ -23,33 +24,69 @@ class EpisodeTracker:
         self._finished_returns = np.zeros(len(self.agents))
         self._finished_lengths = 0
         self._finished = 0
+        self._touched = np.zeros(num_envs, np.bool_)
+        self._discarded = np.zeros(num_envs, np.bool_)
+        self._special = False
+        """Whether any running episode is touched or discarded."""
+        self._people_return = 0.0
+        self._people_episodes = 0
 
     def add(self, rewards: NDArray[np.floating[Any]], ended: NDArray[np.bool_]) -> None:
         """Count one vector step: `rewards` (N, A, 1) of that step, `ended` (N,) where an episode is over with it."""
         self._returns += rewards
         self._steps += 1
         if np.count_nonzero(ended):
-            self._finished_returns += self._returns[ended].sum(axis=(0, 2))
-            lengths = self._steps - self._started[ended]
+            counted = ended
+            if self._special:
+                counted = self._settle(ended)
+            self._finished_returns += self._returns[counted].sum(axis=(0, 2))
+            lengths = self._steps - self._started[counted]
             self._finished_lengths += int(lengths.sum())
             self._finished += len(lengths)
             self._returns[ended] = 0.0
             self._started[ended] = self._steps
 
+    def _settle(self, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Count the ended episodes that people acted in; returns where one ended that the policies had alone."""
+        people = ended & self._touched & ~self._discarded
+        self._people_return += float(self._returns[people].sum())
+        self._people_episodes += int(people.sum())
+        alone = ended & ~self._touched & ~self._discarded
+        self._touched &= ~ended
+        self._discarded &= ~ended
+        self._special = bool(self._touched.any() or self._discarded.any())
+        return alone
+
+    def touch(self, envs: NDArray[np.bool_]) -> None:
+        """Say in which environments (N,) somebody else than the policies acts in this step."""
+        self._touched |= envs
+        self._special = True
+
+    def discard(self, env: int) -> None:
+        """Say that the running episode of an environment does not count."""
+        self._discarded[env] = self._special = True
+
     def reset(self) -> None:
         """Forget the episodes under way, as when all environments are reset; finished ones stay."""
+        self._touched[:] = self._discarded[:] = self._special = False
         self._returns[:] = 0.0
         self._started[:] = self._steps
 
     def drain(self) -> dict[str, float]:
-        """Means over the episodes that ended since the last call, and how many; empty when none did.
+        """Means over the episodes that ended since the last call, and how many; nothing of kinds of which none did.
 
         - `train/return_sum`: return summed over the agents; `train/return_mean`: its mean over the agents;
         - `train/return/<agent>`: that agent's own; `train/episode_length`: in environment steps;
-        - `train/episodes`: how many episodes these are means of.
+        - `train/episodes`: how many episodes these are means of;
+        - `people/return_sum`, `people/episodes`: the same of episodes in which people acted, which are none of those.
         """
+        people: dict[str, float] = {}
+        if self._people_episodes:
+            people["people/return_sum"] = self._people_return / self._people_episodes
+            people["people/episodes"] = float(self._people_episodes)
+            self._people_return, self._people_episodes = 0.0, 0
         if not self._finished:
-            return {}
+            return people
         per_agent = self._finished_returns / self._finished
         means = {
             "train/return_sum": float(per_agent.sum()),
@@ -60,7 +97,7 @@ class EpisodeTracker:
         means.update((f"train/return/{agent}", float(mean)) for agent, mean in zip(self.agents, per_agent, strict=True))
         self._finished_returns[:] = 0.0
         self._finished_lengths = self._finished = 0
-        return means
+        return means | people
 
     def get_state(self) -> dict[str, Any]:
         """Everything that later results depend on: numbers and numpy arrays, copied."""
@@ -70,6 +107,9 @@ class EpisodeTracker:
             "finished_returns": self._finished_returns.copy(),
             "finished_lengths": self._finished_lengths,
             "finished": self._finished,
+            "people": [self._people_return, self._people_episodes],
+            "touched": self._touched.copy(),
+            "discarded": self._discarded.copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -85,6 +125,10 @@ class EpisodeTracker:
         self._finished_returns[:] = state["finished_returns"]
         self._finished_lengths = state["finished_lengths"]
         self._finished = state["finished"]
+        if "people" in state:
+            self._people_return, self._people_episodes = state["people"]
+            self._touched[:], self._discarded[:] = state["touched"], state["discarded"]
+            self._special = bool(self._touched.any() or self._discarded.any())
 
 
 class EnvMetrics:

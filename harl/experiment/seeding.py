@@ -44,6 +44,8 @@ class Purpose(IntEnum):
     """Random actions before learning starts."""
     FINAL_EVAL_ENVS = 11
     """The evaluation of the best checkpoint when training is over."""
+    DEMONSTRATIONS = 12
+    """Draws from what people did."""
 
 
 _ENVIRONMENT, _INTEGER, _GENERATOR = range(3)

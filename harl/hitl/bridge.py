@@ -5,7 +5,7 @@ Letters used for shapes: N environments, A agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -88,6 +88,10 @@ class Stage:
     """Write a line into the log of the run."""
     metrics: Callable[[dict[str, float]], None]
     """Take numbers into the means of the next line of the log."""
+    env_state: Callable[[], Mapping[str, Any] | None] = lambda: None
+    """State of the environments as `VectorEnv.get_state` gives it; None where it cannot be saved."""
+    seed_of: Callable[[int], int | None] = lambda env: None
+    """Seed with which an environment was reset last, where known."""
 
 
 class Bridge(Protocol):

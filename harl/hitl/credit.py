@@ -37,6 +37,14 @@ class Weight(NamedTuple):
     weight: float
 
 
+class Said(NamedTuple):
+    """What a person said of a step, in all."""
+
+    value: float
+    confidence: float
+    events: int
+
+
 def credited(
     frames: deque[Shown], seen: tuple[int, int], event_at: float, window: tuple[float, float] | None, only_shown: bool
 ) -> list[Weight]:
@@ -79,8 +87,8 @@ class Ledger:
     """
 
     frames: deque[Shown] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    said: dict[tuple[int, int], dict[str, tuple[float, float]]] = field(default_factory=dict)
-    """(env_steps, agent) → session → credited feedback and confidence."""
+    said: dict[tuple[int, int], dict[str, Said]] = field(default_factory=dict)
+    """(env_steps, agent) → session → what they said."""
     pending: list[int] = field(default_factory=list)
     """Transitions since the last frame."""
 
@@ -95,17 +103,30 @@ class Ledger:
         self.frames.append(Shown(episode, step, at, tuple(self.pending)))
         self.pending.clear()
 
-    def say(self, env_steps: int, agent: int, who: str, value: float, confidence: float) -> tuple[float, float]:
-        """Add to what a person said of a step; returns the mean before and after."""
-        of_step = self.said.setdefault((env_steps, agent), {})
+    def say(
+        self, env_steps: int, agent: int, who: str, value: float, confidence: float, events: int = 1
+    ) -> tuple[float | None, float | None]:
+        """Add to what a person said of a step, or, with −1 event and minus the value, take it back.
+
+        Returns:
+            The mean of what people say of it before and after; None where nobody says anything.
+        """
+        key = env_steps, agent
+        of_step = self.said.setdefault(key, {})
         before = mean(of_step)
-        of_step[who] = (of_step.get(who, (0.0, 0.0))[0] + value, confidence)
+        old = of_step.get(who, Said(0.0, confidence, 0))
+        of_step[who] = Said(old.value + value, confidence, old.events + events)
+        if of_step[who].events <= 0:
+            del of_step[who]
+        after = mean(of_step)
+        if not of_step:
+            del self.said[key]
         while len(self.said) > REMEMBERED:
             self.said.pop(next(iter(self.said)))
-        return before, mean(of_step)
+        return before, after
 
 
-def mean(of_step: dict[str, tuple[float, float]]) -> float:
-    """Confidence-weighted mean of what people said."""
-    weight = sum(confidence for _, confidence in of_step.values())
-    return sum(value * confidence for value, confidence in of_step.values()) / weight if weight else 0.0
+def mean(of_step: dict[str, Said]) -> float | None:
+    """Confidence-weighted mean of what people said; None where nobody did."""
+    weight = sum(said.confidence for said in of_step.values())
+    return sum(said.value * said.confidence for said in of_step.values()) / weight if weight else None

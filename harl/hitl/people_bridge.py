@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +15,16 @@ from numpy.typing import NDArray
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
+from harl.hitl.chronicle import Chronicle, Moment
 from harl.hitl.controls import AgentControls, layout_controls
-from harl.hitl.credit import REMEMBERED, WINDOWS, Ledger, Weight, credited
-from harl.hitl.room import TEAM, Drive, Feedback, Mark, Room
+from harl.hitl.crediting import Crediting
+from harl.hitl.room import Drive, Mark, Room
 from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
 
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
-UNDOABLE = 256
-"""Feedback events that can still be taken back."""
-
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
 """Of agents, told apart by the colour-blind too (Okabe & Ito 2008)."""
@@ -46,10 +45,12 @@ class PeopleBridge(Bridge):
         self.stage: Stage | None = None
         self.recent: deque[bool] = deque(maxlen=RATE_STEPS)
         """Whether a person acted, in the last steps of the shown environment."""
-        self._given: OrderedDict[tuple[str, int], list[tuple[int, int, int, float, float]]] = OrderedDict()
-        """What an event came to: (environment, env_steps, agent, value, confidence) by session and number."""
         self._discarded: list[int] = []
         self._drives: dict[int, list[Drive]] = {}
+        self._moment: Moment | None = None
+        """The step under way, where somebody is there."""
+        self._seen: tuple[FloatArray, FloatArray | None]
+        self.chronicle: Chronicle | None = None
         self.rewards: FloatArray = np.zeros((0, 0), np.float32)
         self.source: SourceArray = np.zeros((0, 0), np.int8)
         self._closed = False
@@ -86,8 +87,7 @@ class PeopleBridge(Bridge):
         self.returns = np.zeros((n, layout.num_agents))
         self.last_return = np.zeros((n, layout.num_agents))
         self.rewards = np.zeros((n, layout.num_agents), np.float32)
-        self.ledgers: dict[int, Ledger] = {}
-        self.raw: dict[int, OrderedDict[int, FloatArray]] = {}
+        self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
         self.source = np.zeros((n, layout.num_agents), np.int8)
         controls = layout_controls(layout, stage.scenario)
@@ -122,9 +122,9 @@ class PeopleBridge(Bridge):
     ) -> Override:
         """See `Bridge`."""
         self.env_steps, room = env_steps, self.room
-        self._drives = {}
+        self._drives, self._moment = {}, None
         if not room.occupied:
-            self.actions = proposed
+            self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
             return Override(proposed, None, None)
         stage = self._stage
         missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
@@ -145,6 +145,7 @@ class PeopleBridge(Bridge):
             if missed:
                 self._stand_in(env, previous, actions, source)
         self.actions, self.source = actions, source
+        self._moment, self._seen = Moment(env_steps, proposed, actions, source), (obs, available_actions)
         if not source.any():
             return Override(proposed, None, None)
         mask = (source == Source.POLICY).astype(np.float32)[..., None]
@@ -157,7 +158,7 @@ class PeopleBridge(Bridge):
             return rewards, ()
         credits: list[Credit] = []
         while self.room.feedback_box:
-            credits += self._credit(self.room.feedback_box.popleft())
+            credits += self.crediting.take(self.room.feedback_box.popleft(), env_steps)
         return rewards, credits
 
     def publish(self, outcome: EnvStep) -> None:
@@ -166,9 +167,11 @@ class PeopleBridge(Bridge):
         self.step += 1
         room = self.room
         watched = room.watched() if room.occupied else set()
-        self._listen()
         for env in watched:
-            self._note(env)
+            self.crediting.note(env, self.env_steps, self.rewards[env])
+            if env == self.config.env_index:
+                self.recent.append(env in self._drives)
+        self._write(outcome, watched)
         ended = np.flatnonzero(outcome.ended)
         for over in ended.tolist():
             self.last_return[over], self.returns[over] = self.returns[over], 0.0
@@ -176,6 +179,10 @@ class PeopleBridge(Bridge):
         self.episode[ended] += 1
         self.step[ended] = 0
         self._place(watched)
+        if watched and self.chronicle is not None:
+            self.chronicle.follow(
+                watched, self.episode.tolist(), self.step.tolist(), self.env_steps + len(self.step), outcome
+            )
         for env in watched:
             applied = any(not drive.held.shown for drive in self._drives.get(env, ()))
             if self.show(env, bool(outcome.ended[env]), applied):
@@ -189,6 +196,10 @@ class PeopleBridge(Bridge):
 
     def close(self, reason: str) -> None:
         """See `Bridge`."""
+        if self.chronicle is not None and not self._closed:
+            for kind, fields in self.room.drain_events():
+                self.chronicle.event(kind, fields)
+            self.chronicle.close(reason)
         self._closed = True
 
     # Within.
@@ -233,16 +244,6 @@ class PeopleBridge(Bridge):
                 actions[env, agent] = previous[env, agent]
                 source[env, agent] = Source.PREVIOUS
 
-    def _note(self, env: int) -> None:
-        """Remember a step that somebody may talk about."""
-        self.ledgers.setdefault(env, Ledger()).passed(self.env_steps)
-        raw = self.raw.setdefault(env, OrderedDict())
-        raw[self.env_steps] = self.rewards[env].copy()
-        if len(raw) > REMEMBERED:
-            raw.popitem(last=False)
-        if env == self.config.env_index:
-            self.recent.append(env in self._drives)
-
     def _show_to_newcomers(self) -> None:
         """Show what stands still to those who have just come."""
         with self.room.changed:
@@ -251,103 +252,39 @@ class PeopleBridge(Bridge):
         for env in envs:
             self.show(env, False, True)
 
-    def _listen(self) -> None:
-        """Take in what people said of episodes."""
+    def _write(self, outcome: EnvStep, watched: set[int]) -> None:
+        """Take in what people said of episodes, and record what happened and what was done."""
         while self.room.marks:
             self.marked(self.room.marks.popleft())
+        if not self._moment and not self.room.events:
+            return
+        chronicle = self._chronicle_for_people()
+        if chronicle is None:
+            return
+        for kind, fields in self.room.drain_events():
+            chronicle.event(kind, fields)
+        if self._moment is None:
+            return
+        if self._drives:
+            self._moment.log_probs = self._log_probs(self._moment)
+        for env in watched | set(self._drives):
+            place = int(self.episode[env]), int(self.step[env]) - 1
+            chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
+        chronicle.forget_unwatched(watched)
+
+    def _chronicle_for_people(self) -> Chronicle | None:
+        """The recording; it begins with the first person."""
+        if self.chronicle is None and self.recording:
+            self.chronicle = Chronicle(self._stage, self.config)
+        return self.chronicle
+
+    def _log_probs(self, moment: Moment) -> tuple[FloatArray | None, FloatArray | None]:
+        ask, (obs, masks) = self._stage.log_probs, self._seen
+        return ask(obs, masks, moment.proposed), ask(obs, masks, moment.executed)
 
     def marked(self, mark: Mark) -> None:
         """Somebody said that an episode was a success, a failure, or is not to count."""
         if mark.label == "discard" and mark.episode == self.episode[mark.env]:
             self._discarded.append(mark.env)
-
-    def _credit(self, event: Feedback) -> list[Credit]:
-        """Amendments that an event comes to; tells the person which steps it was credited to."""
-        if event.undo:
-            return self._take_back(event)
-        ledger = self.ledgers.get(event.env)
-        weights: list[Weight] = []
-        if ledger is not None:
-            at = self._event_time(event, ledger)
-            window = WINDOWS.get(self.config.reward.credit)
-            weights = credited(ledger.frames, (event.episode, event.step), at, window, self.config.reward.only_shown)
-        agents = self._stage.layout.agents
-        concerned = range(len(agents)) if event.agent == TEAM else (agents.index(event.agent),)
-        # One press counts once, also where the rewards of the team are added up.
-        value = event.value / len(agents) if event.agent == TEAM and self._stage.sums_rewards else event.value
-        given = [
-            (event.env, step, agent, value * weight, event.confidence)
-            for step, weight in weights
-            for agent in concerned
-        ]
-        self._given[event.who, event.seq] = given
-        if len(self._given) > UNDOABLE:
-            self._given.popitem(last=False)
-        credits, late = self._amend(event.who, given)
-        self._tell_credit(event, weights, late)
-        self.feedback_given(event, weights, late)
-        return credits
-
-    def _take_back(self, event: Feedback) -> list[Credit]:
-        given = self._given.pop((event.who, event.seq), [])
-        credits, late = self._amend(event.who, [(env, step, agent, -v, c) for env, step, agent, v, c in given])
-        message = {"type": "credit", "seq": event.seq, "steps": [], "weight_sum": 0.0, "late": late, "undone": True}
-        self.room.outbox.post(message, event.who)
-        self.feedback_given(event, [], late)
-        return credits
-
-    def _event_time(self, event: Feedback, ledger: Ledger) -> float:
-        """When the event happened, on the time axis of the frames' publication.
-
-        The person's own clock says how long the frame had been on their screen; without it half a round trip is
-        taken off the time at which the message came.
-        """
-        if event.shown_ms is not None:
-            for frame in reversed(ledger.frames):
-                if (frame.episode, frame.step) == (event.episode, event.step):
-                    return frame.at + event.shown_ms / 1000
-        person = self.room.people.get(event.who)
-        rtt = 0.0 if person is None or person.rtt_ms is None else person.rtt_ms / 1000
-        return event.received - rtt
-
-    def _amend(self, who: str, given: Sequence[tuple[int, int, int, float, float]]) -> tuple[list[Credit], bool]:
-        """Turn credited feedback into amendments of rewards that can still be amended; and whether some cannot."""
-        stage, how = self._stage, self.config.reward
-        if not self.learns or how.learn == "log":
-            return [], False
-        left = 1.0 - self.env_steps / stage.total_steps if how.anneal and stage.total_steps else 1.0
-        earliest, credits, late = stage.earliest(), [], not given
-        for env, env_steps, agent, value, confidence in given:
-            ledger = self.ledgers[env]
-            if env_steps < earliest:
-                late = True
-                continue
-            first = (env_steps, agent) not in ledger.said
-            before, after = ledger.say(env_steps, agent, who, value, confidence)
-            if how.learn == "shape":
-                delta = how.weight * left * (after - before)
-            else:
-                delta = after - (self.raw[env][env_steps][agent] if first else before)
-            credits.append(Credit(env_steps, env, agent, float(delta)))
-            self.amended(env, env_steps, agent, float(delta))
-        return credits, late
-
-    def _tell_credit(self, event: Feedback, weights: Sequence[Weight], late: bool) -> None:
-        ledger, steps = self.ledgers.get(event.env), []
-        if weights and ledger is not None:
-            n = self._stage.num_envs
-            behind = [(self.env_steps - weight.env_steps) // n for weight in (weights[0], weights[-1])]
-            steps = [behind[0], behind[1]]
-        message = {
-            "type": "credit", "seq": event.seq, "steps": steps, "weight_sum": sum(w.weight for w in weights),
-            "late": late,
-        }  # fmt: skip
-        self.room.outbox.post(message, event.who)
-
-    # For the recording.
-
-    def feedback_given(self, event: Feedback, weights: Sequence[Weight], late: bool) -> None:
-        """An event was credited, or taken back."""
-
-    def amended(self, env: int, env_steps: int, agent: int, delta: float) -> None:
-        """The reward of a step that may have been recorded already is another one."""
+        if self.chronicle is not None:
+            self.chronicle.label(mark.env, mark.episode, mark.label, mark.name)

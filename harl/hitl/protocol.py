@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from harl.config.names import did_you_mean, nearest
+from harl.hitl.people import ROLES
 from harl.hitl.strict_json import ProtocolError, decode, encode
 from harl.hitl.wire import (
     LARGEST_COUNT,
@@ -21,14 +22,13 @@ from harl.hitl.wire import (
     Text,
     kind,
     read_fields,
+    shown,
 )
 
 __all__ = ["MESSAGES", "ROLES", "SUBPROTOCOL", "VERSION", "ClientMessage", "Close", "ProtocolError", "encode", "parse"]
 
 VERSION = 1
 SUBPROTOCOL = "marl-hitl.v1"
-ROLES = ("observer", "controller", "trainer", "admin")
-"""Each may do all that those before it may."""
 MAX_NAME = 32
 """Characters of the longest pseudonym."""
 _LARGEST_ENV = 2**16 - 1
@@ -211,10 +211,10 @@ def parse(text: str | bytes) -> ClientMessage:
     message = MESSAGES.get(name) if isinstance(name, str) else None
     if message is None:
         meant = did_you_mean(nearest(name[:40], MESSAGES)) if isinstance(name, str) else ""
-        raise ProtocolError("unknown_type", f"type: must be one of {', '.join(MESSAGES)}, not {_clipped(name)}{meant}")
+        raise ProtocolError("unknown_type", f"type: must be one of {', '.join(MESSAGES)}, not {shown(name)}{meant}")
     version = data.get("v", VERSION if message is not Hello else None)
     if isinstance(version, bool) or version != VERSION:
-        raise ProtocolError("version", f"{name}.v: this server speaks version {VERSION}, not {_clipped(version)}")
+        raise ProtocolError("version", f"{name}.v: this server speaks version {VERSION}, not {shown(version)}")
     read: ClientMessage = read_fields(message, data, str(name))
     if isinstance(read, Pace) and read.op == "speed" and not read.value:
         raise ProtocolError("bad_field", "pace.value: speed takes a number above 0, how many times as fast")
@@ -223,8 +223,3 @@ def parse(text: str | bytes) -> ClientMessage:
 
 def _name_of(value: Any) -> str:
     return {list: "an array", str: "a text", type(None): "null", bool: "a truth value"}.get(type(value), "a number")
-
-
-def _clipped(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -18,10 +18,11 @@ from harl.algorithms.base import NonFiniteError
 from harl.config import Config, ConfigError, expand_sweep, normalise_overrides
 from harl.envs.api import EnvError, Layout
 from harl.experiment.files import StorageError
+from harl.hitl.bridge import PeopleError
 from harl.registry import make_envs, unsupported
 from harl.runners.job import configure
 
-EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, StorageError)
+EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, PeopleError, StorageError)
 """Errors whose text says what is wrong and what to do; a traceback would add nothing."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from harl.runners import RUNNER_REGISTRY
 from harl.runners.runner import Runner
 
 CHANGEABLE = (
-    "train.num_env_steps", "train.log_interval", "eval.interval", "checkpoint.", "logger.", "device.", "resume",
+    "train.num_env_steps", "train.log_interval", "eval.interval", "checkpoint.", "logger.", "device.", "hitl.",
+    "resume",
 )  # fmt: skip
 """Keys that may be given another value when a run is continued: they change how long it goes on and what it says of
 itself, not what it is."""
@@ -71,6 +72,9 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
     changed = dict(old)
+    if "hitl" in keys:  # another mode has other keys
+        changed = {key: value for key, value in old.items() if not key.startswith("hitl.")}
+        changed |= {key: value for key, value in new.items() if key.startswith("hitl.")}
     refused = [
         f"{key}: the run that is continued has its own configuration, of which no recipe is a part; leave {key} out"
         for key in keys
@@ -112,22 +116,26 @@ def earlier_run(config: Config) -> RunFolder | None:
     return None
 
 
-def run_or_continue(config: Config) -> tuple[float | None, str]:
+def run_or_continue(config: Config, run: Callable[[Config], float | None]) -> tuple[float | None, str]:
     """Do one job of a sweep: skip it if it was completed, continue it if it was begun, else run it.
+
+    Args:
+        config: the job.
+        run: how a job is run.
 
     Returns:
         Its last mean return, and what was done.
     """
     earlier = earlier_run(config)
     if earlier is None:
-        return runner_for(config).run(), "run"
+        return run(config), "run"
     if earlier.completed:
         done = json.loads((earlier.path / "COMPLETED").read_text(encoding="utf-8"))
         return done["last_return"], f"was completed already: {earlier.path}"
     if not any(earlier.checkpoints.glob("[0-9]*")):
-        return runner_for(config).run(), "run"
+        return run(config), "run"
     resumed = dataclasses.replace(config.run, resume=str(earlier.path))
-    return runner_for(dataclasses.replace(config, run=resumed)).run(), f"continued: {earlier.path}"
+    return run(dataclasses.replace(config, run=resumed)), f"continued: {earlier.path}"
 
 
 def _identity(config: Config) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class OnPolicyHARunner(OnPolicyBaseRunner):
         for agent in order:
             actor = self.actors[agent]
             data = buffer.actor_data(agent, advantages, factor)
-            infos[self.layout.agents[agent]] = actor.train(data)
+            infos[self.layout.agents[agent]] = actor.train(data, self.lesson(agent))
             if agent == order[-1]:  # nobody comes after it
                 break
             ratio = aggregate_ratio(actor.log_probs(data) - data.log_probs, self.algo.action_aggregation)

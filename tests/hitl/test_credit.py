@@ -56,7 +56,7 @@ def test_feedback_on_what_was_not_shown_or_long_ago_goes_nowhere():
 
 def test_two_people_count_as_their_mean_weighted_by_confidence():
     ledger = Ledger()
-    assert ledger.say(5, 0, "a", 1.0, 1.0) == (0.0, 1.0)
+    assert ledger.say(5, 0, "a", 1.0, 1.0) == (None, 1.0)
     assert ledger.say(5, 0, "b", -1.0, 1.0) == (1.0, 0.0)
     before, after = ledger.say(5, 0, "c", 1.0, 2.0)
     assert (before, after) == (0.0, 0.5)
@@ -66,6 +66,13 @@ def test_the_same_person_twice_adds_up():
     ledger = Ledger()
     ledger.say(5, 0, "a", 0.25, 1.0)
     assert ledger.say(5, 0, "a", 0.5, 1.0) == (0.25, 0.75)
+
+
+def test_what_is_taken_back_was_never_said():
+    ledger = Ledger()
+    ledger.say(5, 0, "a", 0.25, 1.0)
+    assert ledger.say(5, 0, "a", -0.25, 1.0, -1) == (0.25, None)
+    assert ledger.said == {}
 
 
 def test_memory_is_bounded():
