@@ -61,9 +61,9 @@ class Trained:
         discrete = self._keys[agent].kind == "discrete"
         return int(action[0]) if discrete else [float(number) for number in action]
 
-    def mistaken(self, before: Sight, now: Sight, agent: str) -> bool:
+    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
         """Whether the agent did something else."""
-        return not self._keys[agent].same(now.actions[agent], self.act(before, agent))
+        return not self._keys[agent].same(now.actions[agent], self.act(now if before is None else before, agent))
 
     def _joint(self, scene: Scene) -> FloatArray:
         """(A, action_dim) what the team does; computed once for all agents."""

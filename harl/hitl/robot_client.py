@@ -27,8 +27,10 @@ from harl.hitl.robot_scene import Eyes, Sight
 REMIND_S = 0.1
 """Between two messages about what is held, as the page sends them."""
 PING_S = 1.0
-INPUTS_PER_S = 50.0
-"""Below what servers allow."""
+INPUTS_PER_S = 60.0
+"""What a server allows that does not say so."""
+BELOW = 0.9
+"""Share of what is allowed that is used."""
 MOST_COMPLAINTS = 100
 WELCOME_S = 30.0
 """Longest wait for the welcome: a run takes a while to start."""
@@ -140,8 +142,12 @@ class Robot:
         self._seq = 0
         self._seen_at: dict[int, tuple[int, int]] = {}
         self._rtts: deque[float] = deque(maxlen=20)
-        self._allowance, self._allowed_at = INPUTS_PER_S, clock()
-        self._spoke_at = clock()
+        self._inputs_per_s = BELOW * INPUTS_PER_S
+        self._allowance, self._allowed_at = 1.0, clock()
+        self._said: dict[str, Any] = {}
+        """What was held last, of each agent."""
+        self._pace = "free"
+        self._spoke_at: dict[str, float] = {}
         self._eyes = Eyes()
 
     async def run(self, seconds: float | None = None) -> Summary:
@@ -172,6 +178,8 @@ class Robot:
             raise RobotError(f"no agents {', '.join(unknown)}; there are {', '.join(told)}")
         expert = self._make_expert(welcome, keys)
         ttl = int(welcome["lease_ttl_ms"])
+        self._pace = welcome["pace"]
+        self._inputs_per_s = BELOW * float(welcome.get("limits", {}).get("input_per_s", INPUTS_PER_S))
         agents = self.invitation.agents or tuple(told)
         mind = Mind(agents, len(told), keys, expert, self.traits, self._rng, ttl)
         env = welcome["env"] if self.invitation.env is None else self.invitation.env
@@ -235,6 +243,7 @@ class Robot:
             return []
         self.summary.frames += 1
         meta, now = frame.meta, self._clock()
+        self._pace = meta["pace"]
         scene = self._eyes.read(frame.episode, frame.step, json.loads(frame.payload))
         clock = int(meta["env_steps"]) // int(welcome["num_envs"])
         sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], meta["source"], now)
@@ -267,19 +276,20 @@ class Robot:
                     pinged = now
                     rtt = {"rtt": statistics.median(self._rtts)} if self._rtts else {}
                     await self._say(socket, {"type": "ping", "t": now * 1000, **rtt})
-                repeats = mind.remind() if now - self._spoke_at >= REMIND_S else []
-                for message in [*repeats, *mind.presses(now)]:
+                late = [m for m in mind.remind() if now - self._spoke_at.get(m["agent"], 0.0) >= REMIND_S]
+                for message in [*late, *mind.presses(now)]:
                     await self._say(socket, message)
 
     async def _say(self, socket: ClientConnection, message: dict[str, Any]) -> None:
         kind = message["type"]
-        if kind == "input" and message["held"] and not self._may_speak():
+        if kind == "input" and not self._worth_saying(message):
             return
         if kind in ("input", "feedback"):
             self._seq += 1
             message = {**message, "seq": self._seq}
         if kind == "input":
-            self._spoke_at = self._clock()
+            self._spoke_at[message["agent"]] = self._clock()
+            self._said[message["agent"]] = message["action"] if message["held"] else None
             self.summary.inputs += 1
             self._seen_at[self._seq] = (message["seen"]["ep"], message["seen"]["step"])
             while len(self._seen_at) > 1000:
@@ -288,10 +298,20 @@ class Robot:
         clean = {name: value for name, value in message.items() if value is not None or name == "action"}
         await socket.send(json.dumps({"v": VERSION, **clean}))
 
-    def _may_speak(self) -> bool:
-        """Keep below the server's limit of inputs, which would drop some that matter."""
-        now = self._clock()
-        self._allowance = min(INPUTS_PER_S / 2, self._allowance + (now - self._allowed_at) * INPUTS_PER_S)
+    def _worth_saying(self, message: Mapping[str, Any]) -> bool:
+        """Whether an input changes anything, and is within what the server takes; it would drop some that matter.
+
+        Where nobody waits and frames come at their own rate, what is held goes on being held. In lockstep each step
+        waits for an input, and in free pace an input brings a frame of what it did.
+        """
+        now, agent = self._clock(), message["agent"]
+        if not message["held"]:
+            return True
+        fresh = now - self._spoke_at.get(agent, 0.0) < REMIND_S
+        if fresh and self._pace == "realtime" and self._said.get(agent) == message["action"]:
+            return False
+        rate = self._inputs_per_s
+        self._allowance = min(max(1.0, rate / 4), self._allowance + (now - self._allowed_at) * rate)
         self._allowed_at = now
         if self._allowance < 1:
             return False

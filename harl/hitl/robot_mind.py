@@ -20,6 +20,8 @@ JUDGED = 4
 """Sights over which mistakes are counted."""
 SHARE_RANDOM = 0.5
 """Of the actions of somebody who is not good at it."""
+MOST_TRIES = 50
+"""Sights after which somebody gives up whose inputs take no effect."""
 REMEMBERED = 256
 
 
@@ -59,8 +61,8 @@ class Expert(Protocol):
     def act(self, sight: Sight, agent: str) -> Action:
         """What an agent should do in a situation."""
 
-    def mistaken(self, before: Sight, now: Sight, agent: str) -> bool:
-        """Whether what an agent did between two sights was a mistake."""
+    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
+        """Whether what an agent did last was a mistake; `before` is an earlier sight of the same episode, if any."""
 
 
 class Heuristic:
@@ -78,21 +80,23 @@ class Heuristic:
         """See `Expert`."""
         return self._keys[agent].action(press(self._scenario, sight.scene, agent))
 
-    def mistaken(self, before: Sight, now: Sight, agent: str) -> bool:
-        """Another action than the expert's, that did not bring the agent nearer to where it should be."""
-        if self._keys[agent].same(now.actions[agent], self.act(before, agent)):
+    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
+        """Another action than the expert's, while the agent is not where it should be and got no nearer."""
+        if self._keys[agent].same(now.actions[agent], self.act(now if before is None else before, agent)):
             return False
-        was, is_now = (distance(self._scenario, sight.scene, agent) for sight in (before, now))
-        return is_now > CLOSE and is_now >= was
+        left = distance(self._scenario, now.scene, agent)
+        return left > CLOSE and (before is None or left >= distance(self._scenario, before.scene, agent))
 
 
 @dataclass(slots=True)
 class Hold:
     """An agent that is driven."""
 
-    until: int
-    """Clock at which it is given back."""
     delay: int
+    until: int | None = None
+    """Clock at which it is given back; None until the first input has taken effect."""
+    tries: int = 0
+    """Sights without effect."""
 
 
 @dataclass(slots=True)
@@ -182,7 +186,7 @@ class Mind:
         if agent.hold is None and self._sights:
             low, high = self.traits.delay_steps
             now = self._sights[-1]
-            agent.hold = Hold(now.clock + self.traits.segment, int(self.rng.integers(low, high + 1)))
+            agent.hold = Hold(int(self.rng.integers(low, high + 1)))
             agent.mistakes.clear()
             return self._drive(message["agent"], agent, agent.hold, now)
         return []
@@ -215,10 +219,10 @@ class Mind:
     def _judge(self, name: str, agent: _Agent, before: Sight, now: Sight) -> None:
         """Count the steps that were driven, and the policy's mistakes."""
         passed = now.clock - before.clock
-        if agent.hold is not None or now.source.get(name) == "human":
-            self.driven += passed
-        elif now.source.get(name) == "policy" and before.episode == now.episode and name in now.actions:
-            agent.mistakes.append(self.expert.mistaken(before, now, name))
+        if now.source.get(name) == "human":
+            self.driven += passed if before.source.get(name) == "human" else 1
+        elif _shows_policy(now, name):
+            agent.mistakes.append(self.expert.mistaken(_same_episode(before, now), now, name))
 
     def _wants(self, agent: _Agent) -> bool:
         """Whether to take an agent over."""
@@ -241,12 +245,22 @@ class Mind:
         if budget is None:
             return True
         now = self._sights[-1].clock
-        promised = sum(max(0, agent.hold.until - now) for agent in self._agents.values() if agent.hold is not None)
-        promised += self.traits.segment * sum(agent.asked for agent in self._agents.values())
+        promised = 0
+        for agent in self._agents.values():
+            if agent.hold is not None and agent.hold.until is not None:
+                promised += max(0, agent.hold.until - now)
+            elif agent.hold is not None or agent.asked:
+                promised += self.traits.segment
         return self.driven + promised + self.traits.segment <= budget * self.steps * self._team
 
     def _drive(self, name: str, agent: _Agent, hold: Hold, now: Sight) -> list[dict[str, Any]]:
-        if now.clock >= hold.until:
+        if hold.until is None:
+            hold.tries += 1
+            if now.source.get(name) == "human":
+                hold.until = now.clock - 1 + self.traits.segment
+            elif hold.tries > MOST_TRIES:
+                return self._let_go(name, agent, now)
+        elif now.clock >= hold.until:
             if self.traits.gate != "always" or not self._affordable():
                 return self._let_go(name, agent, now)
             hold.until = now.clock + self.traits.segment
@@ -281,10 +295,19 @@ class Mind:
         since = 0.0 if self._judged_at is None else now.at - self._judged_at
         self._judged_at = now.at
         traits = self.traits
-        if before.episode != now.episode or self.rng.random() >= min(1.0, since * traits.feedback_rate):
+        if self.rng.random() >= min(1.0, since * traits.feedback_rate):
             return
-        driven = [name for name in self._keys if now.source.get(name) == "policy" and name in now.actions]
+        driven = [name for name in self._keys if _shows_policy(now, name)]
         if driven and self.rng.random() >= traits.feedback_misses:
             name = driven[int(self.rng.integers(len(driven)))]
-            value = -1.0 if self.expert.mistaken(before, now, name) else 1.0
+            value = -1.0 if self.expert.mistaken(_same_episode(before, now), now, name) else 1.0
             self._presses.append((now.at + float(self.rng.uniform(*traits.feedback_delay_s)), name, value))
+
+
+def _shows_policy(now: Sight, name: str) -> bool:
+    """Whether a sight shows what a policy's action led to; the first one of an episode shows none."""
+    return now.step > 0 and now.source.get(name) == "policy" and name in now.actions
+
+
+def _same_episode(before: Sight, now: Sight) -> Sight | None:
+    return before if before.episode == now.episode and before.step < now.step else None
