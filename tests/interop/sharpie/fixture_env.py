@@ -16,7 +16,7 @@ class TrackEnv:
         roles: names of the agents.
         length: steps of an episode.
         obs_size: numbers that each agent sees.
-        holes: whether one of them is NaN.
+        holes: whether one of them is NaN, and the end is flagged by a boolean of numpy.
         size: width of the picture; it is half as high.
     """
 
@@ -41,7 +41,8 @@ class TrackEnv:
             if isinstance(action, int | float) and role in self.places:
                 self.places[role] += action
         rewards = {role: float(place) for role, place in self.places.items()}
-        return self._observations(), rewards, np.bool_(self.steps >= self.length), False, {}
+        over = self.steps >= self.length
+        return self._observations(), rewards, np.bool_(over) if self.holes else over, False, {}
 
     def render(self):
         half = self.size // 2
