@@ -42,7 +42,7 @@ def sanitize_data(data: Any) -> Any:
     if isinstance(data, np.ndarray):
         return _array(data)
     if isinstance(data, np.generic):
-        return sanitize_data(data.item()) if not isinstance(data.item(), np.generic) else float(data)
+        return sanitize_data(data.item()) if not isinstance(data.item(), np.generic) else sanitize_data(float(data))
     if isinstance(data, Mapping):
         return {_key(key): sanitize_data(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -57,12 +57,13 @@ def _array(data: np.ndarray[Any, Any]) -> Any:
 
 def _text(data: str) -> str:
     """Without what some databases refuse in a text: NUL and halves of surrogate pairs."""
-    return str(data).encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
+    if data.isascii() and "\0" not in data:
+        return str(data)
+    return data.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
 
 
 def _key(key: Any) -> str:
-    plain = sanitize_data(key)
-    text = plain if isinstance(plain, str) else json.dumps(plain)
+    text = _text(key) if isinstance(key, str) else json.dumps(sanitize_data(key))
     return f"escaped{PICKLE_MARK}" if text == PICKLE_MARK else text
 
 
@@ -124,4 +125,6 @@ def end_flags(terminated: Any, truncated: Any) -> tuple[bool, bool]:
 
 
 def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
     return bool(np.all(value)) and np.size(value) > 0

@@ -31,7 +31,9 @@ def together(site: RealSite, link: str, name: str) -> tuple[float, float] | None
               for user, whose in (("alice", "ours"), ("bob", "theirs"))]  # fmt: skip
     with site.runner(ours, f"{name}-ours"), site.runner(theirs, f"{name}-theirs"):
         episodes = [person.episodes()[0] for person in people]
-    if not all(episode["done"] for episode in episodes):
+    stuck = [whose for whose, episode in zip(("ours", "theirs"), episodes, strict=True) if not episode["done"]]
+    if stuck:
+        print(f"{LINKS[link]}  did not come to the end: {', '.join(stuck)}", flush=True)
         return None
     one, other = ((episode["frames"] - 1) / episode["seconds"] for episode in episodes)
     return one, other
@@ -53,7 +55,6 @@ def main() -> None:
                 for turn in range(repeats):
                     rates = together(site, link, f"turn-{turn}")
                     if rates is None:
-                        print(f"{size}  stuck", flush=True)
                         continue
                     ours, theirs = rates
                     pairs.append((ours, theirs, ours / theirs))
