@@ -126,6 +126,8 @@ class WebConfig(PeopleConfig):
     """Whether clients that send no Origin, which browsers always do, may connect."""
     tls: TlsConfig
     """Encryption."""
+    inputs_per_s: float = field(metadata=limits(at_least=1, at_most=100_000))
+    """Most inputs a second of one connection; what is above is dropped."""
     max_clients: int = field(metadata=limits(at_least=1, at_most=10_000))
     """Most connections at a time."""
     consent: str | None = field(metadata=TEXT)

@@ -13,6 +13,7 @@ from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Override, PeopleError, Source, Stage
 from harl.hitl.frames import Codec, Frame, encode_picture, encode_scene
 from harl.hitl.people_bridge import PeopleBridge
+from harl.hitl.rates import Limits
 from harl.hitl.server import Server
 
 SIZES = (128, 256, 512, 1024, 2048)
@@ -36,7 +37,7 @@ class WebBridge(PeopleBridge):
 
     def __init__(self, config: WebConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(config, clock)
-        self.server = Server(self.room, config)
+        self.server = Server(self.room, config, limits=Limits(input_rate=config.inputs_per_s))
         self.links: Mapping[str, str] = self.server.start()
         self._next_frame: dict[int, float] = {}
         self._waited = not config.wait_for_people
