@@ -1,4 +1,4 @@
-"""`python -m harl.bench.benefit algo=happo env.scenario=simple_spread --modes none,mask_bc,silent --seeds 1,2,3,4,5 ...`.
+"""`python -m harl.bench.benefit algo=happo env.scenario=simple_spread --modes none,mask_bc ...`.
 
 What a person's help is worth: trainings with a scripted person over the real socket, and without one, seed by seed.
 Everything that is not an option is an override of the trainings. Writes a row for each evaluation to a CSV file, and
@@ -68,7 +68,7 @@ def evaluations(run: Path, mode: str, seed: int) -> list[Row]:
     returns: dict[int, list[float]] = {}
     for line in (run / "evaluations.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        returns.setdefault(int(record["step"]), []).append(float(record["return_sum"]))
+        returns.setdefault(int(record["env_steps"]), []).append(float(record["return_sum"]))
     shares = human_shares(run)
     return [
         Row(mode, seed, steps, statistics.mean(of_step), shares_until(shares, steps))
@@ -81,7 +81,7 @@ def human_shares(run: Path) -> list[tuple[int, float]]:
     with (run / "metrics.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return [
-        (int(row["step"]), float(row["people/intervention_rate"]))
+        (int(row["env_steps"]), float(row["people/intervention_rate"]))
         for row in rows
         if row.get("people/intervention_rate")
     ]

@@ -37,7 +37,7 @@ class WebBridge(PeopleBridge):
 
     def __init__(self, config: WebConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(config, clock)
-        self.server = Server(self.room, config, limits=Limits(input_rate=config.inputs_per_s))
+        self.server = Server(self.room, config, limits=_limits(config.inputs_per_s))
         self.links: Mapping[str, str] = self.server.start()
         self._next_frame: dict[int, float] = {}
         self._waited = not config.wait_for_people
@@ -163,3 +163,9 @@ def _size(max_px: int) -> int:
 def _plain(action: FloatArray) -> float | list[float]:
     values: list[float] = np.round(action, 4).tolist()
     return values[0] if len(values) == 1 else values
+
+
+def _limits(inputs_per_s: float) -> Limits:
+    usual = Limits()
+    burst, any_rate = max(usual.input_burst, inputs_per_s / 2), max(usual.any_rate, 2 * inputs_per_s)
+    return Limits(input_rate=inputs_per_s, input_burst=burst, any_rate=any_rate)
