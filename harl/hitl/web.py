@@ -102,7 +102,7 @@ class WebBridge(PeopleBridge):
         if sizes and (picture := self._try("jpeg", lambda: self._stage.render(env))) is not None:
             payloads |= {size: encode_picture(picture, size) for size in sizes}
         episode, step = self.room.position[env]
-        self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads))
+        self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads, at_once))
         if env in self.crediting.ledgers:
             self.crediting.ledgers[env].show(episode, step, now)
         return True
