@@ -49,12 +49,19 @@ def _job(composed: DictConfig) -> float:
 
 def _run(config: Config) -> float | None:
     """Train, with people where the section `hitl` asks for them."""
+    from harl.config import PeopleConfig
     from harl.hitl import make_bridge
     from harl.runners.job import runner_for
 
-    bridge = make_bridge(config.run.hitl)
+    hitl = config.run.hitl
+    bridge = make_bridge(hitl)
     try:
-        return runner_for(config, bridge).run()
+        runner = runner_for(config, bridge)
+        if isinstance(hitl, PeopleConfig) and hitl.demonstrations is not None and config.run.resume is None:
+            from harl.hitl.recorded_demonstrations import demonstrations
+
+            runner.teach(demonstrations(hitl.demonstrations, runner.layout))
+        return runner.run()
     finally:
         if bridge is not None:
             bridge.close("the run is over")

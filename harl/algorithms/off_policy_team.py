@@ -80,3 +80,21 @@ class OffPolicyTeam:
             actions[:, i, : self.layout.action_dims[i]] = actor.act(own, mask, explore=not deterministic)
             actor.generator = kept
         return actions, None
+
+    @torch.no_grad()
+    def log_probs(
+        self, obs: Tensor, available_actions: Tensor | None, actions: Tensor, hidden: Tensor | None = None
+    ) -> Tensor | None:
+        """Log-probabilities (N, A, action_dim), in the first column; None where the policies are not random."""
+        assert hidden is None
+        result = torch.zeros_like(actions)
+        for i, actor in enumerate(self.actors):
+            width = self.layout.action_numbers[i]
+            mask = None if available_actions is None or not width else available_actions[:, i, :width]
+            own = actor.log_prob(
+                obs[:, i, : self.layout.obs_dims[i]], mask, actions[:, i, : self.layout.action_dims[i]]
+            )
+            if own is None:
+                return None
+            result[:, i, :1] = own
+        return result

@@ -13,6 +13,7 @@ from torch import Tensor
 from harl.algorithms.inputs import mlp_spec, observed
 from harl.config import ModelConfig
 from harl.envs.api import Layout
+from harl.models.distributions import Distribution
 from harl.models.gru import kept
 from harl.models.policy import StochasticPolicy
 from harl.models.stacked import StackedPolicies, equal_networks
@@ -30,6 +31,7 @@ class _Group:
     obs_width: int
     """Width of a vector, or channels of an image."""
     mask_width: int
+    action_width: int
 
     def rows(self, array: Tensor, width: int) -> Tensor:
         """(N, A, ≥ width, …) → (networks, rows of a network, width, …)."""
@@ -44,6 +46,18 @@ class _Group:
             self.own(array, width).copy_(values)
         else:
             array[:, self.columns, :width] = values
+
+    def distribution(
+        self, obs: Tensor, available_actions: Tensor | None, hidden: Tensor | None
+    ) -> tuple[Distribution, Tensor | None]:
+        """The agents' distributions (networks, rows of a network, …), and with memory the hidden states afterwards."""
+        masks = None
+        if available_actions is not None and self.mask_width:
+            masks = self.rows(available_actions, self.mask_width)
+        rows = self.rows(obs, self.obs_width)
+        if hidden is None:
+            return self.stacked.distribution(rows, masks), None
+        return self.stacked.remembering(rows, masks, self.rows(hidden, hidden.shape[2]))
 
     def own(self, array: Tensor, width: int) -> Tensor:
         """The part of (N, A, ≥ width, …) that is these agents'; without indexing where it is everything."""
@@ -97,6 +111,15 @@ class Acting(Protocol):
         """Actions (N, A, action_dim), and their log-probabilities where the policies have them.
 
         `memory` is what `new_memory` made.
+        """
+
+    def log_probs(
+        self, obs: Tensor, available_actions: Tensor | None, actions: Tensor, hidden: Tensor | None = None
+    ) -> Tensor | None:
+        """Log-probabilities (N, A, action_dim), summed over the last axis those of the actions (N, A, action_dim).
+
+        None for policies that have none. `hidden` (N, A, layers, width) is what recurrent policies remember before the
+        step; where it is not given, nothing.
         """
 
 
@@ -153,6 +176,7 @@ class Team:
             shared=self.shared,
             obs_width=self.layout.obs_dims[first] if len(self.layout.obs_shape) == 1 else self.layout.obs_shape[0],
             mask_width=self.layout.action_numbers[first],
+            action_width=self.layout.action_dims[first],
         )
 
     def location(self, network: int) -> tuple[StackedPolicies, int]:
@@ -204,17 +228,23 @@ class Team:
             actions, log_probs = torch.zeros(shape, device=obs.device), torch.zeros(shape, device=obs.device)
         hidden = None if memory is None else kept(memory.before, memory.masks[:, None, None])
         for group in self.groups:
-            masks = None
-            if available_actions is not None and group.mask_width:
-                masks = group.rows(available_actions, group.mask_width)
-            rows = group.rows(obs, group.obs_width)
-            if memory is None or hidden is None:
-                distribution = group.stacked.distribution(rows, masks)
-            else:
-                own = group.rows(hidden, hidden.shape[2])
-                distribution, after = group.stacked.remembering(rows, masks, own)
+            distribution, after = group.distribution(obs, available_actions, hidden)
+            if memory is not None and after is not None:
                 group.put(memory.after, after)
             chosen = distribution.mode() if deterministic else distribution.sample(generator)
             group.put(actions, chosen)
             group.put(log_probs, distribution.log_prob(chosen))
         return actions, log_probs
+
+    @torch.no_grad()
+    def log_probs(
+        self, obs: Tensor, available_actions: Tensor | None, actions: Tensor, hidden: Tensor | None = None
+    ) -> Tensor:
+        """Log-probabilities (N, A, action_dim) of given actions, factor by factor; see `Acting.log_probs`."""
+        if hidden is None and self.memory_shape is not None:
+            hidden = actions.new_zeros((*actions.shape[:2], *self.memory_shape))
+        result = torch.zeros_like(actions)
+        for group in self.groups:
+            distribution, _ = group.distribution(obs, available_actions, hidden)
+            group.put(result, distribution.log_prob(group.rows(actions, group.action_width)))
+        return result

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from harl import make_runner
 from harl.config import ConfigError
+from harl.hitl.web import WebBridge
 from harl.runners import OnPolicyBaseRunner
 
 PAIRS = 10
@@ -35,6 +36,11 @@ def _runner(overrides: list[str], folder: str, people: bool) -> OnPolicyBaseRunn
     if not isinstance(runner, OnPolicyBaseRunner):
         raise ConfigError(["algo: what people cost is measured with an on-policy algorithm"])
     return runner
+
+
+def _link(runner: OnPolicyBaseRunner, role: str) -> str:
+    assert isinstance(runner.bridge, WebBridge)
+    return runner.bridge.links[role]
 
 
 def iteration(runner: OnPolicyBaseRunner, learn: bool = True) -> float:
@@ -82,7 +88,7 @@ def latency(people: OnPolicyBaseRunner, count: int, show: str, learn: bool) -> d
 
     With `learn` the updates are in it, during which nothing moves; a free run can do no better than their length.
     """
-    link = people.bridge.links["admin"]
+    link = _link(people, "admin")
     with clients(link, count, show, 15.0, PRESSES) as process:
         while process.poll() is None:
             iteration(people, learn)
@@ -107,9 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
         stack.callback(long.close)
         for runner in (plain, people, long):
             runner.warmup()
+            runner.join_people()
             iteration(runner)
         print(f"{plain.algo.name}, {plain.buffer.num_envs} environments x {plain.buffer.episode_length} steps")
-        link = people.bridge.links["observer"]
+        link = _link(people, "observer")
         for show in ("state", "jpeg"):
             for count in WATCHERS if show == "state" else WATCHERS[1:]:
                 with clients(link, count, show, 15.0):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harl.envs.api import Layout
+from harl.envs.api import EnvStep, Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,42 @@ class Demonstration:
     ended: bool
     """Whether the episode was over with the last step; a part of one goes on."""
 
+    def before(self, t: int) -> EnvStep:
+        """What the agents acted on in step t, as one environment shows it."""
+        head = self.human[t].shape
+        no = np.zeros((1, *head), np.bool_)
+        return EnvStep(
+            obs=self.obs[t][None],
+            share_obs=self.share_obs[t][None],
+            available_actions=_first(self.available_actions, t),
+            active=self.active[t].astype(np.float32)[None, :, None],
+            rewards=np.zeros((1, *head, 1), np.float32),
+            terminated=no,
+            truncated=no,
+            ended=no[:, 0],
+        )
+
+    def after(self, t: int) -> EnvStep:
+        """What came of step t, as one environment returns it; after an end the final state, not the next episode."""
+        last = t == len(self.actions) - 1
+        stays = self.active[t] & ~(self.terminated[t] | self.truncated[t]) if last else self.active[t + 1]
+        end = last and self.ended
+        obs, share_obs = self.next_obs[t][None], self.next_share_obs[t][None]
+        masks = _first(self.next_available_actions, t)
+        return EnvStep(
+            obs=obs,
+            share_obs=share_obs,
+            available_actions=masks,
+            active=stays.astype(np.float32)[None, :, None],
+            rewards=self.rewards[t].astype(np.float32)[None, :, None],
+            terminated=self.terminated[t][None],
+            truncated=self.truncated[t][None],
+            ended=np.array([end]),
+            final_obs=obs if end else None,
+            final_share_obs=share_obs if end else None,
+            final_available_actions=masks if end else None,
+        )
+
     def problems(self, layout: Layout) -> list[str]:
         """Where it does not fit these agents; empty if it does."""
         steps, agents = len(self.actions), layout.num_agents
@@ -70,3 +106,7 @@ class Demonstration:
             elif array.dtype.kind == "f" and not np.isfinite(array).all():
                 found.append(f"{self.source}: {name} has numbers that are NaN or infinite")
         return found
+
+
+def _first(masks: NDArray[Any] | None, t: int) -> NDArray[Any] | None:
+    return None if masks is None else masks[t][None]

@@ -119,6 +119,11 @@ class ReplayBuffer:
         return self.filled * self.num_envs - forgotten
 
     @property
+    def n_step(self) -> int:
+        """The most steps that a sum of rewards covers."""
+        return self._window.n_step
+
+    @property
     def nbytes(self) -> int:
         """Memory that the buffer takes when it is full."""
         return self._before.nbytes + self._after.nbytes

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 class EpisodeTracker:
     """Adds up the raw rewards of N environments and A agents, and gives the means of the episodes that ended.
 
-    What it keeps does not grow with the number of episodes. Sums are float64. Episodes in which people acted are counted
-    apart from those of the policies alone.
+    What it keeps does not grow with the number of episodes. Sums are float64. Episodes in which people acted are
+    counted apart from those of the policies alone.
     """
 
     def __init__(self, num_envs: int, agents: Sequence[str]) -> None:

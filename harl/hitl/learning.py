@@ -16,6 +16,10 @@ from harl.config.hitl_schema import TakeoverConfig
 Family = Literal["on_policy", "off_policy"]
 
 
+class PeopleWarning(UserWarning):
+    """People are going to be learned from in a way that does harm."""
+
+
 @dataclass(frozen=True, slots=True)
 class TakeoverMode:
     """One line of the table: what a step that a person drove becomes."""
@@ -113,8 +117,8 @@ SILENT = (
     "learn=auto is right"
 )
 RLIF = (
-    "hitl.takeover.learn=rlif learns from takeovers alone: the environment's rewards and people's feedback are recorded "
-    "but not learned from"
+    "hitl.takeover.learn=rlif learns from takeovers alone: the environment's rewards and people's feedback are "
+    "recorded but not learned from"
 )
 
 
@@ -131,6 +135,21 @@ class Learning:
         """Weight of the imitation loss when this fraction of the run is over."""
         left = max(0.0, 1.0 - progress) if self.options.bc_anneal else 1.0
         return self.options.bc_coef * left
+
+    @property
+    def useless_demonstrations(self) -> str:
+        """What to say where demonstrations are given to a mode that learns nothing from them."""
+        family = self.mode.families[0]
+        users = ", ".join(mode.name for mode in MODES.values() if family in mode.families and mode.second != "none")
+        return (
+            f"hitl.demonstrations={self.demonstrations}: hitl.takeover.learn={self.mode.name} learns nothing from "
+            f"them; allowed: hitl.takeover.learn={users}"
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """What a user must know of this choice."""
+        return SILENT if self.mode.name == "silent" else None
 
     @property
     def notices(self) -> list[str]:
@@ -171,12 +190,10 @@ def unsupported(config: HitlConfig, family: Family, algorithm: str, num_envs: in
             f"hitl.takeover.learn={name}: algo.name={algorithm} is {kind}, and {name} is no way to learn {kind}; "
             f"allowed: {able}"
         )
-    elif config.demonstrations is not None and resolve(config, family).mode.second == "none":
-        users = ", ".join(mode.name for mode in MODES.values() if family in mode.families and mode.second != "none")
-        problems.append(
-            f"hitl.demonstrations={config.demonstrations}: hitl.takeover.learn={name} learns nothing from them; "
-            f"allowed with algo.name={algorithm}: hitl.takeover.learn={users}"
-        )
+    elif config.demonstrations is not None:
+        learning = resolve(config, family)
+        if learning.mode.second == "none":
+            problems.append(learning.useless_demonstrations)
     if config.env_index >= num_envs:
         problems.append(
             f"hitl.env_index={config.env_index}: there are train.n_rollout_threads={num_envs} environments; allowed: 0 "

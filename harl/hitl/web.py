@@ -46,11 +46,14 @@ class WebBridge(PeopleBridge):
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
         """See `Bridge`; says where people can come in."""
+        again = self.stage is not None
         super().attach(stage, first)
         if stage.scene(self.config.env_index) is None:
             self._broken.add("state")
-        for role, link in self.links.items():
-            stage.notice(f"people ({role}): {link}")
+        for warning in self.server.warnings:
+            stage.notice(f"warning: {warning}")
+        if not again:
+            print("\n".join(f"people ({role}): {link}" for role, link in self.links.items()), flush=True)
 
     def override_actions(
         self, env_steps: int, obs: FloatArray, available_actions: FloatArray | None, proposed: FloatArray

@@ -121,16 +121,30 @@ class SquashedGaussianPolicy(nn.Module):
             obs: (B, obs_dim).
             noise: (B, k) standard normal, or None for the squashed mean.
         """
-        features = self.net(obs)
-        mean = self.mu_layer(features)
-        log_std = self.log_std_layer(features).clamp(self.LOG_STD_MIN, self.LOG_STD_MAX)
+        mean, log_std = self._normal(obs)
         noise = torch.zeros_like(mean) if noise is None else noise
         raw = mean + log_std.exp() * noise
+        return self.bounds(torch.tanh(raw)), self._log_density(raw, noise, log_std)
+
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Log-densities (B, 1) of actions (B, k); those on the bounds are taken for points just inside."""
+        mean, log_std = self._normal(obs)
+        edge = 1.0 - torch.finfo(torch.float32).eps
+        scale = torch.where(self.bounds.scale > 0, self.bounds.scale, 1.0)
+        raw = torch.atanh(((actions - self.bounds.offset) / scale).clamp(-edge, edge))
+        return self._log_density(raw, (raw - mean) / log_std.exp(), log_std)
+
+    def _normal(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.net(obs)
+        return self.mu_layer(features), self.log_std_layer(features).clamp(self.LOG_STD_MIN, self.LOG_STD_MAX)
+
+    def _log_density(self, raw: Tensor, noise: Tensor, log_std: Tensor) -> Tensor:
+        """Log-density (B, 1) of what is squashed from `raw`, `noise` spreads away from the mean."""
         gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         # log(1 − tanh(u)²) in a form that neither overflows nor cancels (Haarnoja et al. 2018, appendix C).
         squash = 2 * (math.log(2) - raw - functional.softplus(-2 * raw))
         log_density = gaussian - squash - self.bounds.log_scale
-        return self.bounds(torch.tanh(raw)), log_density.sum(-1, keepdim=True)
+        return log_density.sum(-1, keepdim=True)
 
 
 class QNet(nn.Module):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from harl.algorithms.team import Acting
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
 from harl.experiment.seeding import LARGEST_SEED, SeedStreams, global_rng_state, seed_everything, set_global_rng_state
+from harl.runners.audience import Audience
 from harl.runners.checks import check_finite
 
 
@@ -33,6 +34,8 @@ class Episode:
     """Steps."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     """What each step was like, where it was asked for."""
+    human_steps: int = 0
+    """Steps in which a person drove an agent."""
 
     @property
     def return_sum(self) -> float:
@@ -46,6 +49,7 @@ class Episode:
 
     def record(self) -> dict[str, Any]:
         """Plain numbers for a log."""
+        people = {"human_steps": self.human_steps} if self.human_steps else {}
         return {
             "episode": self.index,
             "env": self.env,
@@ -54,6 +58,7 @@ class Episode:
             "return_sum": self.return_sum,
             "return_mean": self.return_mean,
             "length": self.length,
+            **people,
         }
 
 
@@ -66,8 +71,11 @@ class ActionClipper:
 
     def __call__(self, actions: torch.Tensor) -> FloatArray:
         """(N, A, action_dim) samples, clipped to each agent's own bounds where it has any."""
-        array: FloatArray = actions.cpu().numpy()
-        return np.clip(array, self.low, self.high) if self.bounded else array
+        return self.clipped(actions.cpu().numpy())
+
+    def clipped(self, actions: FloatArray) -> FloatArray:
+        """The same for an array."""
+        return np.clip(actions, self.low, self.high) if self.bounded else actions
 
 
 @contextlib.contextmanager
@@ -90,6 +98,7 @@ def play(
     picture: Callable[[int], None] | None = None,
     keep_steps: bool = False,
     stop: Callable[[], bool] | None = None,
+    audience: Audience | None = None,
 ) -> list[Episode] | None:
     """Play an equal quota of episodes in each environment, so that short episodes are not preferred.
 
@@ -103,6 +112,8 @@ def play(
         picture: called before each step with the number of environment 0's episode.
         keep_steps: keep the rewards, actions and metrics of each step with the episode.
         stop: asked before each step; when it says yes, None is returned.
+        audience: people who watch and may drive; nothing is learned from them, and episodes that they discard are
+            played again.
 
     Returns:
         The episodes, ordered by index and then by environment.
@@ -114,6 +125,8 @@ def play(
     # Environments that draw from the global generators play the same episodes again too.
     seed_everything(SeedStreams(seeds[0] & LARGEST_SEED))
     step, taken = envs.reset(seeds), 0
+    if audience is not None:
+        audience.join(step)
     memory = team.new_memory(envs.num_envs)
     returns = np.zeros((envs.num_envs, layout.num_agents))
     lengths = np.zeros(envs.num_envs, dtype=np.int64)
@@ -128,6 +141,8 @@ def play(
         obs = torch.from_numpy(step.obs).to(team.device)
         masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
         actions = clip(team.act(obs, masks, deterministic, generator, memory=memory)[0])
+        if audience is not None:
+            actions = clip.clipped(audience.drive(step, actions))
         step = envs.step(actions)
         if memory is not None:
             memory.note_ends(step.ended)
@@ -137,11 +152,16 @@ def play(
         lengths += 1
         if keep_steps:
             _note_steps(details, played < quota, step, actions, lengths)
+        if audience is not None:
+            audience.show(step)
         for n in np.flatnonzero(step.ended):
-            if played[n] < quota:
+            human_steps, discarded = (0, False) if audience is None else audience.end(int(n))
+            if played[n] < quota and not discarded:
                 per_agent = dict(zip(layout.agents, returns[n].tolist(), strict=True))
-                finished.append(Episode(int(n), int(played[n]), seeds[n], per_agent, int(lengths[n]), details[n]))
-            played[n] += 1
+                finished.append(
+                    Episode(int(n), int(played[n]), seeds[n], per_agent, int(lengths[n]), details[n], human_steps)
+                )
+            played[n] += not discarded
             returns[n], lengths[n], details[n] = 0.0, 0, []
     return sorted(finished, key=lambda episode: (episode.index, episode.env))
 

@@ -22,6 +22,7 @@ from harl.experiment.seeding import Purpose
 from harl.registry import ALGORITHMS, off_policy_parts
 from harl.runners.announce import announce_team
 from harl.runners.checks import check_finite
+from harl.runners.off_policy_people import OffPolicyPeople
 from harl.runners.runner import Runner
 from harl.runners.running_means import RunningMeans
 from harl.runners.seen import Seen
@@ -31,6 +32,8 @@ class OffPolicyBaseRunner(Runner):
     """The loop of off-policy algorithms; subclasses say in which order the agents are improved (`train`)."""
 
     team: OffPolicyTeam
+    family = "off_policy"
+    people: OffPolicyPeople | None = None
 
     def build_learners(self) -> None:
         """Make the team, its critic and the replay buffer."""
@@ -46,17 +49,7 @@ class OffPolicyBaseRunner(Runner):
         self.team = OffPolicyTeam(self.layout, self.algo_args, actor, self.device, self.exploration)
         self.critic = critic(self.layout, self.algo_args.model, algo, self.device)
         try:
-            self.buffer = ReplayBuffer(
-                self.layout,
-                algo.buffer_size,
-                train.n_rollout_threads,
-                algo.n_step,
-                algo.gamma,
-                self.env_args.reward,
-                algo.time_limit,
-                self.replay_order,
-                self.device,
-            )
+            self.buffer = self.new_buffer(algo.buffer_size, train.n_rollout_threads, self.learning is not None)
         except ValueError as error:
             raise ConfigError([f"algo.buffer_size={algo.buffer_size}: {error}"]) from None
         self.tracker = EpisodeTracker(train.n_rollout_threads, self.layout.agents)
@@ -71,6 +64,30 @@ class OffPolicyBaseRunner(Runner):
         self.enough = 1
         """Transitions that the buffer must hold before learning goes on."""
         self.now: Seen | None = None
+        if self.learning is not None:
+            self.people = OffPolicyPeople(self, self.learning)
+        self.driving = self.people if self.bridge is not None else None
+        """People who may take part in every step."""
+
+    def new_buffer(self, capacity: int, num_envs: int, people: bool = False) -> ReplayBuffer:
+        """A replay buffer with the run's settings.
+
+        Raises:
+            ValueError: see `ReplayBuffer`.
+        """
+        algo, reward = self.algo, self.env_args.reward
+        return ReplayBuffer(
+            self.layout,
+            capacity,
+            num_envs,
+            algo.n_step,
+            algo.gamma,
+            reward,
+            algo.time_limit,
+            self.replay_order,
+            self.device,
+            people,
+        )
 
     @property
     def total_steps(self) -> int:
@@ -82,6 +99,7 @@ class OffPolicyBaseRunner(Runner):
         """Train; see `run`."""
         self.announce()
         self.start()
+        self.join_people()
         self.evaluate_when_due()
         self.warmup()
         while not (self.finished or self.stop_requested):
@@ -123,6 +141,12 @@ class OffPolicyBaseRunner(Runner):
         first = self.envs.reset(seeds)
         check_finite(first, self.layout, self.env_steps)
         self.now = Seen.of(first)
+
+    def shown(self) -> EnvStep:
+        """What the agents see now, with nothing earned and nothing ended."""
+        seen = self.seen
+        no = np.zeros(seen.active.shape[:2], np.bool_)
+        return EnvStep(seen.obs, seen.share_obs, seen.available_actions, seen.active, seen.active * 0, no, no, no[:, 0])
 
     @property
     def seen(self) -> Seen:
@@ -176,8 +200,8 @@ class OffPolicyBaseRunner(Runner):
     def step(self, actions: FloatArray) -> None:
         """Take a step in every environment and remember it."""
         before, executed = self.seen, actions
-        if self.bridge is not None:
-            executed, _, _ = self.bridge.override_actions(self.env_steps, before.obs, before.available_actions, actions)
+        if self.driving is not None:
+            executed = self.driving.drive(before, actions)
         outcome = self.envs.step(executed)
         check_finite(outcome, self.layout, self.env_steps)
         self.insert(before, executed, outcome)
@@ -186,10 +210,15 @@ class OffPolicyBaseRunner(Runner):
 
     def insert(self, before: Seen, actions: FloatArray, outcome: EnvStep) -> None:
         """Write one vector step into the buffer and count it."""
+        if self.driving is not None:
+            self.driving.take_marks()
         self.tracker.add(outcome.rewards, outcome.ended)
         if outcome.metrics:
             self.env_metrics.add(outcome.metrics)
-        self.buffer.insert(before, actions, outcome)
+        if self.driving is None:
+            self.buffer.insert(before, actions, outcome)
+        else:
+            self.driving.remember(before, actions, outcome)
         self.means.count_steps(self.train_config.n_rollout_threads)
 
     def learn_for_a_while(self) -> None:
@@ -201,6 +230,8 @@ class OffPolicyBaseRunner(Runner):
         self.prep_training()
         self.decay_learning_rates()
         before = self.updates_until(self.vector_steps - self.train_config.train_interval)
+        if self.people is not None:
+            self.people.report()
         with self.means.timed("update"):
             for _ in range(self.updates_until(self.vector_steps) - before):
                 self.train()
@@ -238,7 +269,8 @@ class OffPolicyBaseRunner(Runner):
     def train_critic(self) -> ReplayBatch:
         """Sample a batch and take one step of the critic; returns the batch."""
         self.total_it += 1
-        batch = self.buffer.sample(self.algo.batch_size)
+        size = self.algo.batch_size
+        batch = self.buffer.sample(size) if self.people is None else self.people.sample(size)
         entries: list[Tensor] = []
         log_probs: list[Tensor | None] = []
         for i, actor in enumerate(self.team.actors):
@@ -268,7 +300,10 @@ class OffPolicyBaseRunner(Runner):
         episodes = self.tracker.drain()
         self.train_return = episodes.get("train/return_sum", self.train_return)
         self.logger.progress(self.env_steps, phase, self.means.steps_per_second, self.train_return)
-        self.logger.scalars(self.env_steps, {**episodes, **self.env_metrics.drain(), **self.means.drain()})
+        told = {**episodes, **self.env_metrics.drain(), **self.means.drain()}
+        if self.people is not None:
+            told.update(self.people.counts.drain())
+        self.logger.scalars(self.env_steps, told)
 
     # Checkpoints.
 
@@ -304,6 +339,7 @@ class OffPolicyBaseRunner(Runner):
             "replay_order": self.replay_order.get_state(),
             "agent_order": self.agent_order.get_state(),
             "random_actions": self.random_actions.bit_generator.state,
+            **({} if self.people is None else {"people": self.people.get_state()}),
         }
 
     def load_progress(self, state: Mapping[str, Any]) -> None:
@@ -316,6 +352,8 @@ class OffPolicyBaseRunner(Runner):
         self.replay_order.set_state(state["replay_order"])
         self.agent_order.set_state(state["agent_order"])
         self.random_actions.bit_generator.state = state["random_actions"]
+        if self.people is not None and "people" in state:
+            self.people.set_state(state["people"])
         if state["replay"] is not None:
             self.buffer.set_state(state["replay"])
         elif self.env_steps:
@@ -332,6 +370,8 @@ class OffPolicyBaseRunner(Runner):
             self.notices.append(f"{self.envs.name} cannot save its state: the environments were reset")
             self.tracker.reset()
             self.buffer.break_episodes()
+            if self.people is not None:
+                self.people.restart()
             self._start_envs(
                 self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads, self.env_steps)
             )

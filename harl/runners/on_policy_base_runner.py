@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harl.algorithms.actors.on_policy import OnPolicyActor
+from harl.algorithms.actors.on_policy import Lesson, OnPolicyActor
 from harl.algorithms.base import NonFiniteError
 from harl.algorithms.inputs import central_state, mlp_spec, recurrence
 from harl.algorithms.team import Team, TeamMemory
@@ -25,6 +25,7 @@ from harl.registry import ALGORITHMS, on_policy_parts
 from harl.runners.announce import announce_team
 from harl.runners.checks import check_finite
 from harl.runners.evaluation import ActionClipper
+from harl.runners.on_policy_people import OnPolicyPeople
 from harl.runners.runner import Runner
 from harl.runners.running_means import RunningMeans
 from harl.runners.values import Valuer
@@ -43,6 +44,8 @@ class OnPolicyBaseRunner(Runner):
     """The loop of on-policy algorithms; subclasses say in which order the agents learn (`train`)."""
 
     team: Team
+    family = "on_policy"
+    people: OnPolicyPeople | None = None
 
     def build_learners(self) -> None:
         """Make the team, one actor for each network, the critic and the buffer."""
@@ -72,6 +75,10 @@ class OnPolicyBaseRunner(Runner):
         self.t = 0
         """Steps of the current rollout that are in the buffer."""
         self.iteration = 0
+        if self.learning is not None:
+            self.people = OnPolicyPeople(self, self.learning)
+        self.driving = self.people if self.bridge is not None else None
+        """People who may take part in every step."""
         self.train_return: float | None = None
         """Mean return of the training episodes in the last line of the log."""
 
@@ -94,6 +101,7 @@ class OnPolicyBaseRunner(Runner):
         """Train; see `run`."""
         self.announce()
         self.warmup()
+        self.join_people()
         while True:
             self.evaluate_when_due(final=self.finished)
             self.save_when_due()
@@ -131,6 +139,23 @@ class OnPolicyBaseRunner(Runner):
             return
         self._start_envs(self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.buffer.num_envs))
 
+    def shown(self) -> EnvStep:
+        """What slot t of the buffer has, with nothing earned and nothing ended."""
+        buffer, t, agents = self.buffer, self.t, self.layout.num_agents
+        state = buffer.share_obs[t] if buffer.per_agent_values else buffer.share_obs[t].unsqueeze(1)
+        masks = None if buffer.available_actions is None else buffer.available_actions[t].cpu().numpy()
+        no = np.zeros((buffer.num_envs, agents), np.bool_)
+        return EnvStep(
+            obs=buffer.obs[t].cpu().numpy(),
+            share_obs=state.expand(buffer.num_envs, agents, *state.shape[2:]).cpu().numpy(),
+            available_actions=masks,
+            active=buffer.active[t].cpu().numpy(),
+            rewards=np.zeros((*no.shape, 1), np.float32),
+            terminated=no,
+            truncated=no,
+            ended=no[:, 0],
+        )
+
     def _start_envs(self, seeds: list[int]) -> None:
         first = self.envs.reset(seeds)
         check_finite(first, self.layout, self.env_steps)
@@ -148,8 +173,8 @@ class OnPolicyBaseRunner(Runner):
                     return False
                 collected = self.collect(self.t)
                 actions = self.clip(collected.actions)
-                if self.bridge is not None:
-                    actions = self._override_actions(collected, actions)
+                if self.driving is not None:
+                    actions = self.driving.drive(collected, actions)
                 self.insert(self.envs.step(actions))
         return True
 
@@ -164,29 +189,17 @@ class OnPolicyBaseRunner(Runner):
         self.team.act(views["obs"][step], masks, False, self.sampling, *collected, memory)
         return collected
 
-    def _override_actions(self, collected: Collected, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        buffer, t = self.buffer, self.t
-        masks = None if buffer.available_actions is None else buffer.available_actions[t].cpu().numpy()
-        obs = buffer.obs[t].cpu().numpy()
-        actions, _, policy_mask = self.bridge.override_actions(self.env_steps, obs, masks, actions)
-        mask = torch.as_tensor(policy_mask, dtype=torch.float32, device=self.device)
-        buffer.policy_mask[t].copy_(mask)
-        driven = torch.as_tensor(actions, dtype=torch.float32, device=self.device)
-        collected.actions.copy_(torch.where(mask > 0, collected.actions, driven))
-        return actions
-
     def insert(self, data: EnvStep) -> None:
         """Write the outcome of a step into the buffer and count it."""
         check_finite(data, self.layout, self.env_steps)
+        if self.driving is not None:
+            self.driving.take_marks()
         self.tracker.add(data.rewards, data.ended)
         if data.metrics:
             self.env_metrics.add(data.metrics)
         self.buffer.insert(self.t, data)
-        if self.bridge is not None:
-            rewards, credits = self.bridge.override_rewards(self.env_steps, data.rewards)
-            self.buffer.rewards[self.t].copy_(torch.as_tensor(rewards))
-            for t, env, agent, delta in credits:
-                self.buffer.rewards[t, env, agent] += delta
+        if self.driving is not None:
+            self.driving.learn_of(data)
         self.t += 1
         self.env_steps += self.buffer.num_envs
 
@@ -201,13 +214,14 @@ class OnPolicyBaseRunner(Runner):
         if algo.time_limit == "bootstrap":
             self._bootstrap(end_values, values, cut)
         zeroed = cut if algo.time_limit == "mask" else None
+        trace = None if self.people is None else self.people.trace()
         if algo.use_gae:
             advantages = generalised_advantages(
-                rewards, values, continues, end_values, algo.gamma, algo.gae_lambda, zeroed
+                rewards, values, continues, end_values, algo.gamma, algo.gae_lambda, zeroed, trace
             )
             torch.add(advantages, values[:-1], out=buffer.returns)
         else:
-            buffer.returns.copy_(discounted_returns(rewards, values, continues, end_values, algo.gamma, zeroed))
+            buffer.returns.copy_(discounted_returns(rewards, values, continues, end_values, algo.gamma, zeroed, trace))
         self.advantages = buffer.returns - values[:-1]
 
     def learning_rewards(self) -> Tensor:
@@ -254,6 +268,8 @@ class OnPolicyBaseRunner(Runner):
             NonFiniteError: a loss or a gradient became NaN or infinite; names the agent, the number and the step.
         """
         self.compute()
+        if self.people is not None:
+            self.people.prepare(self.advantages)
         try:
             return self.train()
         except NonFiniteError as error:
@@ -269,9 +285,15 @@ class OnPolicyBaseRunner(Runner):
             Numbers to report: those of each agent by its name, and those of the critic.
         """
 
+    def lesson(self, agent: int) -> Lesson | None:
+        """What an agent, or the policy that all share, learns from people in this update; None for nothing."""
+        return None if self.people is None else self.people.lesson(agent)
+
     def after_update(self) -> None:
         """Make the buffer ready for the next rollout."""
         self.buffer.after_update()
+        if self.people is not None:
+            self.people.overrides.clear()
         self.t = 0
         self.iteration += 1
 
@@ -296,7 +318,10 @@ class OnPolicyBaseRunner(Runner):
             self.train_return = episodes.get("train/return_sum", self.train_return)
         self.logger.progress(self.env_steps, "collect", self.means.steps_per_second, self.train_return)
         if episodes is not None:
-            self.logger.scalars(self.env_steps, {**episodes, **self.env_metrics.drain(), **self.means.drain()})
+            told = {**episodes, **self.env_metrics.drain(), **self.means.drain()}
+            if self.people is not None:
+                told.update(self.people.counts.drain())
+            self.logger.scalars(self.env_steps, told)
 
     # Checkpoints.
 
@@ -330,6 +355,7 @@ class OnPolicyBaseRunner(Runner):
             "means": self.means.get_state(),
             "minibatch_order": self.minibatch_order.get_state(),
             "agent_order": self.agent_order.get_state(),
+            **({} if self.people is None else {"people": self.people.get_state()}),
         }
 
     def load_progress(self, state: Mapping[str, Any]) -> None:
@@ -341,6 +367,8 @@ class OnPolicyBaseRunner(Runner):
         self.agent_order.set_state(state["agent_order"])
         self.buffer.set_state(state["buffer"])
         self.tracker.set_state(state["tracker"])
+        if self.people is not None and "people" in state:
+            self.people.set_state(state["people"])
         if state["envs"] is not None:
             self.envs.set_state(state["envs"])
             return
@@ -352,4 +380,6 @@ class OnPolicyBaseRunner(Runner):
         self.t = 0
         self.buffer.final_share_obs.clear()
         self.tracker.reset()
+        if self.people is not None:
+            self.people.restart()
         self._start_envs(self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.buffer.num_envs, start=self.env_steps))

@@ -17,8 +17,11 @@ class OnPolicyMARunner(OnPolicyBaseRunner):
         advantages = normalised(self.advantages, buffer.weights(), together=shared)
         data = [buffer.actor_data(i, advantages) for i in range(len(agents))]
         if shared:
-            info = self.actors[0].train(ActorData.concatenate(data))
+            info = self.actors[0].train(ActorData.concatenate(data), self.lesson(0))
             infos = dict.fromkeys(agents, info)
         else:
-            infos = {agent: actor.train(rows) for agent, actor, rows in zip(agents, self.actors, data, strict=True)}
+            infos = {
+                agent: actor.train(rows, self.lesson(i))
+                for i, (agent, actor, rows) in enumerate(zip(agents, self.actors, data, strict=True))
+            }
         return infos, self.critic.train(buffer.critic_data())

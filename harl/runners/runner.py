@@ -33,6 +33,7 @@ from harl.experiment.seeding import (
     seed_everything,
     set_global_rng_state,
 )
+from harl.hitl.bridge import Bridge
 from harl.registry import make_envs, unsupported
 from harl.runners.device import Threads, choose_device
 from harl.runners.due import Due
@@ -40,13 +41,14 @@ from harl.runners.evaluation import Episode, global_generators_kept, play, step_
 from harl.runners.film import Film
 from harl.runners.identity import describe_team, refuse_other_team
 from harl.runners.policy import find_checkpoint
+from harl.runners.with_people import WithPeople
 
 
 class RunInterrupted(SystemExit):
     """The run was asked to stop by a signal and has saved; the exit code is 128 + the signal's number."""
 
 
-class Runner(ABC):
+class Runner(WithPeople, ABC):
     """A run: from its config to its last checkpoint.
 
     Args:
@@ -61,7 +63,10 @@ class Runner(ABC):
 
     team: Acting
 
-    def __init__(self, args: RunArgs, algo_args: AlgoArgs, env_args: EnvArgs, bridge: Any = None) -> None:
+    _ending: Status = "interrupted"
+    """How the run ended, as long as nothing else is said."""
+
+    def __init__(self, args: RunArgs, algo_args: AlgoArgs, env_args: EnvArgs, bridge: Bridge | None = None) -> None:
         self.args, self.algo_args, self.env_args, self.bridge = args, algo_args, env_args, bridge
         self._cleanup = ExitStack()
         try:
@@ -81,15 +86,16 @@ class Runner(ABC):
         self.threads = Threads(args.device)
         self.seeds = SeedStreams(args.seed)
         seed_everything(self.seeds)
-        self.envs = self._cleanup.enter_context(
-            contextlib.closing(make_envs(self.env_args, self.algo_args.train.n_rollout_threads))
-        )
+        envs = make_envs(self.env_args, self.algo_args.train.n_rollout_threads, render=self.bridge is not None)
+        self.envs = self._cleanup.enter_context(contextlib.closing(envs))
         self.layout = self.envs.layout
         problems = unsupported(Config(run=args, algo=self.algo_args, env=self.env_args), self.layout)
+        problems += self.people_problems()
         if problems:
             raise ConfigError(problems)
         self._eval_envs: VectorEnv | None = None
         self.env_steps = 0
+        self.notices += self.resolve_learning()
         self.sampling = self._generator(Purpose.SAMPLING, self.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seeds.integer(Purpose.MODEL))
@@ -229,6 +235,7 @@ class Runner(ABC):
         return self.last_return
 
     def _end(self, status: Status, reason: str = "") -> None:
+        self._ending = status
         if status != "completed":
             self.folder.write_status(status, reason)
         self.logger.progress(self.env_steps, status)
@@ -379,7 +386,9 @@ class Runner(ABC):
         set_global_rng_state(state["rng"]["global"])
 
     def close(self) -> None:
-        """Close environments, logs and the lock on the run folder; may be called twice."""
+        """Let people go, close environments, logs and the lock on the run folder; may be called twice."""
+        if self.bridge is not None:
+            self.bridge.close(self._ending)
         if hasattr(self, "logger"):
             self.logger.close("interrupted")
         self._cleanup.close()

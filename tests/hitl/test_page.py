@@ -45,6 +45,7 @@ def test_holding_a_key_drives_an_agent_and_letting_go_gives_it_back(peer: Any, j
     assert run.executed[-1].source is Source.POLICY
 
 
+@pytest.mark.slow
 def test_what_is_held_is_repeated_with_rising_numbers_and_key_repeat_is_not_taken_for_presses(
     peer: Any, join: Any
 ) -> None:
@@ -65,6 +66,7 @@ def test_what_is_held_is_repeated_with_rising_numbers_and_key_repeat_is_not_take
     until(page, lambda: not newest(run)["held"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [
@@ -116,6 +118,7 @@ def test_of_opposite_keys_the_one_pressed_last_counts(peer: Any, join: Any) -> N
     until(page, lambda: newest(run)["action"] == LEFT)
 
 
+@pytest.mark.slow
 def test_a_tap_before_the_agent_is_granted_still_acts(peer: Any, join: Any) -> None:
     run = peer()
     page = join(run)
@@ -127,6 +130,7 @@ def test_a_tap_before_the_agent_is_granted_still_acts(peer: Any, join: Any) -> N
     banner(page, "Policy drives")
 
 
+@pytest.mark.slow
 def test_sticky_holds_until_the_key_is_pressed_again_or_escape(peer: Any, join: Any) -> None:
     run = peer()
     page = join(run)
@@ -143,6 +147,7 @@ def test_sticky_holds_until_the_key_is_pressed_again_or_escape(peer: Any, join: 
         until(page, lambda: run.bridge.room.driver(0, 0) is None)
 
 
+@pytest.mark.slow
 def test_somebody_else_drives(peer: Any, join: Any) -> None:
     run = peer()
     first, second = join(run, name="ada"), join(run, "controller", "bob")
@@ -157,6 +162,7 @@ def test_somebody_else_drives(peer: Any, join: Any) -> None:
     assert run.bridge.room.driver(0, 0) == "ada"
 
 
+@pytest.mark.slow
 def test_an_administrator_takes_an_agent_from_its_driver(peer: Any, join: Any) -> None:
     run = peer()
     driver, admin = join(run, name="ada"), join(run, "admin", "eve")
@@ -167,6 +173,7 @@ def test_an_administrator_takes_an_agent_from_its_driver(peer: Any, join: Any) -
     until(driver, lambda: run.bridge.room.driver(0, 0) is None)
 
 
+@pytest.mark.slow
 def test_who_does_nothing_is_warned_and_gives_the_agent_back(peer: Any, join: Any) -> None:
     run = peer(takeover__idle_s=3.0)
     page = join(run)
@@ -203,6 +210,7 @@ def test_feedback_by_key_and_button_with_undo_and_credit(peer: Any, join: Any) -
     until(page, lambda: run.feedback[-1]["seq"] == numbers[1])
 
 
+@pytest.mark.slow
 def test_pace_and_marks(peer: Any, join: Any) -> None:
     run = peer()
     page = join(run)
@@ -226,6 +234,7 @@ def test_pace_and_marks(peer: Any, join: Any) -> None:
     assert [label for label, _ in run.marks] == ["success", "fail", "discard"]
 
 
+@pytest.mark.slow
 def test_readings_are_those_of_the_run(peer: Any, join: Any) -> None:
     run = peer()
     page = join(run)
@@ -243,6 +252,7 @@ def test_readings_are_those_of_the_run(peer: Any, join: Any) -> None:
     assert "ada · trainer" in page.locator("#who").inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["observer", "controller"])
 def test_a_role_is_offered_what_it_may_and_no_more(peer: Any, join: Any, role: str) -> None:
     run = peer()
@@ -265,6 +275,7 @@ def test_a_role_is_offered_what_it_may_and_no_more(peer: Any, join: Any, role: s
         assert not run.marks
 
 
+@pytest.mark.slow
 def test_moving_and_speaking_together(peer: Any, join: Any) -> None:
     run = peer("simple_reference")
     page = join(run)
@@ -276,6 +287,7 @@ def test_moving_and_speaking_together(peer: Any, join: Any) -> None:
     sees(page, "document.querySelector('.agent .does').textContent === 'up, say C'")
 
 
+@pytest.mark.slow
 def test_continuous_actions_add_up(peer: Any, join: Any) -> None:
     run = peer("simple_speaker_listener", continuous=True)
     page = join(run)
@@ -287,6 +299,7 @@ def test_continuous_actions_add_up(peer: Any, join: Any) -> None:
     until(page, lambda: [each for each in run.human_steps() if each.action == [0, 0, 1, 0, 1]])
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_and_their_memory_is_given_back(peer: Any, join: Any) -> None:
     run = peer()
     count = """
@@ -316,6 +329,7 @@ def test_pictures_are_drawn_and_their_memory_is_given_back(peer: Any, join: Any)
     sees(page, "Number(document.querySelector('#reading-step .value').textContent) >= 0")
 
 
+@pytest.mark.slow
 def test_another_environment_is_chosen_where_all_are_shown(peer: Any, join: Any) -> None:
     run = peer(num_envs=3, envs="all")
     page = join(run)

@@ -168,7 +168,7 @@ def test_a_slow_reader_costs_two_frames_and_gets_the_newest() -> None:
             server.offer(frame(step))
             most = max(most, transport.get_write_buffer_size())
             time.sleep(0.002)
-        assert session.frames_replaced > 300
+        assert session.frames_sent < 20
         assert most <= 2 * 50_100 + 32_768
         assert not session.connection._messages
         received, deadline = b"", time.monotonic() + PATIENCE

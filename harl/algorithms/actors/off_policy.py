@@ -68,6 +68,10 @@ class OffPolicyActor(ABC):
     def following(self, obs: Tensor, available_actions: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Like `current` for the actions that targets are made of; without gradient."""
 
+    def log_prob(self, obs: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor | None:
+        """Log-probabilities (B, 1) of actions (B, action_dim); None for policies that are not random."""
+        return None
+
     def loss(self, values: Tensor, log_probs: Tensor | None) -> Tensor:
         """What each row (B, 1) adds to the loss: minus the value of acting so."""
         return -values

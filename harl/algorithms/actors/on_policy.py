@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from harl.algorithms.base import FlatOptimizer, Metrics, minibatches, pieces_of
+from harl.buffers.human_steps import HumanRows
 from harl.buffers.rollout import ActorData
 from harl.config import MinibatchConfig, OnPolicyAlgoConfig
 from harl.models.distributions import Distribution, aggregate_ratio
@@ -25,6 +27,15 @@ class Objective(NamedTuple):
     """Mean entropy over the rows that count."""
     ratio: Tensor
     """Mean probability ratio to the policy that acted, over all rows."""
+
+
+class Lesson(NamedTuple):
+    """What a policy is taught by people in one update."""
+
+    draw: Callable[[], HumanRows]
+    """Steps that people drove, drawn anew for each gradient step."""
+    weight: float
+    """Weight β of the imitation loss."""
 
 
 class OnPolicyActor(ABC):
@@ -52,8 +63,12 @@ class OnPolicyActor(ABC):
         """All parameters of the policy (P,); its `.grad` is their gradient."""
 
     @abstractmethod
-    def train(self, data: ActorData) -> dict[str, float]:
-        """Improve the policy on one rollout; returns numbers to report, none where the agent never acted in it."""
+    def train(self, data: ActorData, lesson: Lesson | None = None) -> dict[str, float]:
+        """Improve the policy on one rollout, and where there is a lesson from people, by that.
+
+        Returns:
+            Numbers to report; none where the agent never acted in the rollout and there is no lesson.
+        """
 
     def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
         """What each row adds to the objective, (M, 1) like its arguments: ρ Â, where nothing bounds it."""
@@ -62,7 +77,8 @@ class OnPolicyActor(ABC):
     def terms(self, rows: ActorData) -> tuple[Distribution, Tensor, Tensor]:
         """The policy on some rows: its distribution, and M times the surrogate and the ratio of each row, (M, 1)."""
         distribution = self.policy(*rows.inputs)
-        log_ratio = distribution.log_prob(rows.actions) - rows.log_probs
+        # Nothing that somebody else decided may reach the gradient, not even as 0 times infinity.
+        log_ratio = (distribution.log_prob(rows.actions) - rows.log_probs) * rows.decided
         ratio = aggregate_ratio(log_ratio, self.config.action_aggregation)
         surrogate = self.surrogate(ratio, rows.advantages)
         return distribution, surrogate if rows.factor is None else rows.factor * surrogate, ratio
@@ -80,6 +96,20 @@ class OnPolicyActor(ABC):
             surrogate, entropy = surrogate + piece_surrogate.detach(), entropy + piece_entropy.detach()
             ratio_sum = ratio_sum + ratio.detach().sum()
         return Objective(surrogate, entropy, ratio_sum / mask.numel())
+
+    def imitate(self, shown: HumanRows, weight: float) -> Tensor:
+        """Add the gradient of weight · mean(−log π(a | o)), over what people did, to that of `vector`.
+
+        Returns:
+            The mean, ().
+        """
+        mean = torch.zeros((), device=shown.obs.device)
+        for piece in pieces_of(shown.obs):
+            rows = shown.rows(piece)
+            loss = -self.policy(*rows.inputs).log_prob(rows.actions).sum() / len(shown.obs)
+            torch.autograd.backward(weight * loss)
+            mean = mean + loss.detach()
+        return mean
 
     @torch.no_grad()
     def log_probs(self, data: ActorData) -> Tensor:
@@ -137,21 +167,23 @@ class MinibatchActor(OnPolicyActor):
     def epochs(self) -> int:
         """Passes over the rollout in one update."""
 
-    def train(self, data: ActorData) -> dict[str, float]:
+    def train(self, data: ActorData, lesson: Lesson | None = None) -> dict[str, float]:
         """`epochs` passes over the rollout in `actor_num_mini_batch` parts, of rows, or with memory of chunks.
 
         Returns:
-            policy_loss, dist_entropy, actor_grad_norm and ratio, each the mean over the gradient steps; nothing where
-            the agent did not act at all in this rollout.
+            policy_loss, dist_entropy, actor_grad_norm and ratio, and with a lesson bc_loss, each the mean over the
+            gradient steps; nothing where the agent did not act at all in this rollout and there is no lesson.
         """
         metrics = Metrics()
-        if not bool((data.weights > 0).any()):
+        if lesson is None and not bool((data.weights > 0).any()):
             return {}
         data = data.chunks()
         for _ in range(self.epochs):
             for index in minibatches(len(data.obs), self.config.actor_num_mini_batch, self.generator, data.obs.device):
                 self.optimizer.zero_grad()
                 found = self.add_gradient(data.rows(index), self.config.entropy_coef)
+                if lesson is not None:
+                    metrics.add(bc_loss=self.imitate(lesson.draw(), lesson.weight))
                 metrics.add(
                     policy_loss=-found.surrogate,
                     dist_entropy=found.entropy,

@@ -67,6 +67,13 @@ class SAC(OffPolicyActor):
     def following(self, obs: Tensor, available_actions: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return self.current(obs, available_actions)
 
+    @torch.no_grad()
+    def log_prob(self, obs: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor:
+        if isinstance(self.network, SquashedGaussianPolicy):
+            return self.network.log_prob(obs, actions)
+        distribution = self.network(obs, available_actions)
+        return distribution.log_prob(actions).sum(-1, keepdim=True)  # type: ignore[no-any-return]
+
     def loss(self, values: Tensor, log_probs: Tensor | None) -> Tensor:
         assert log_probs is not None
         self.last_log_probs = log_probs.detach()

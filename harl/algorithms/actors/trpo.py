@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harl.algorithms.actors.on_policy import OnPolicyActor
-from harl.algorithms.base import NonFiniteError, pieces_of
+from harl.algorithms.actors.on_policy import Lesson, OnPolicyActor
+from harl.algorithms.base import FlatOptimizer, Metrics, NonFiniteError, pieces_of
 from harl.algorithms.natural_gradient import FisherProduct, conjugate_gradient
 from harl.buffers.rollout import ActorData
 from harl.config import TRPOConfig
@@ -61,26 +61,36 @@ class TRPO(OnPolicyActor):
     Fisher information, so long that the quadratic model of the mean KL(π_old ‖ π) is `kl_threshold`. The step is cut
     back by `backtrack_coeff` until the true KL is below the threshold and the true gain is positive and more than
     `accept_ratio` of what the gradient promises; after `ls_step` attempts the policy stays what it was, bit for bit.
+
+    A lesson from people is learned after that, outside the trust region: `critic_epoch` steps of Adam on the imitation
+    loss, at β times `critic_lr`, since there is no learning rate of the actor's own.
     """
 
     config: TRPOConfig
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._imitation: FlatOptimizer | None = None
+        """Made with the first lesson."""
+
     _said = False
     """Whether a skipped update has been reported."""
 
-    def train(self, data: ActorData) -> dict[str, float]:
+    def train(self, data: ActorData, lesson: Lesson | None = None) -> dict[str, float]:
         """One step on the whole rollout, and with memory on its sequences as they are.
 
         Returns:
             kl, dist_entropy and ratio of the policy that it leaves; loss_improve and expected_improve of the step
-            taken, and step_fraction, its length as a part of the full one: 0 where there was none. Nothing where the
-            agent did not act at all in this rollout.
+            taken, and step_fraction, its length as a part of the full one: 0 where there was none; all of these only
+            where the agent acted in this rollout. With a lesson also bc_loss, the mean over its steps.
 
         Raises:
             NonFiniteError: the gradient or the curvature is NaN or infinite.
         """
-        if not bool((data.weights > 0).any()):
-            return {}
+        found = self._improve(data) if bool((data.weights > 0).any()) else {}
+        return found if lesson is None else {**found, **self._learn(lesson)}
+
+    def _improve(self, data: ActorData) -> dict[str, float]:
         old = self._distributions(data)
         before = self._judge(data, old)
         self.gradient.zero_()
@@ -90,6 +100,32 @@ class TRPO(OnPolicyActor):
         if step is None:
             return before.report(0.0, 0.0, 0.0)
         return self._search(data, old, before, step, float(ascent @ step))
+
+    def _learn(self, lesson: Lesson) -> dict[str, float]:
+        config, metrics = self.config, Metrics()
+        optimizer = self._imitator()
+        optimizer.set_lr_fraction(lesson.weight)
+        for _ in range(config.critic_epoch):
+            optimizer.zero_grad()
+            metrics.add(bc_loss=self.imitate(lesson.draw(), 1.0))
+            optimizer.step()
+        return metrics.means(f"actor of {self.name}")
+
+    def _imitator(self) -> FlatOptimizer:
+        if self._imitation is None:
+            config = self.config
+            limit = config.max_grad_norm if config.use_max_grad_norm else None
+            self._imitation = FlatOptimizer(self.vector, config.critic_lr, config.opti_eps, config.weight_decay, limit)
+        return self._imitation
+
+    def get_state(self) -> dict[str, Any]:
+        state = super().get_state()
+        return state if self._imitation is None else {**state, "imitation": self._imitation.adam.state_dict()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if "imitation" in state:
+            self._imitator().adam.load_state_dict(state["imitation"])
 
     def _full_step(self, data: ActorData, ascent: Tensor) -> Tensor | None:
         """The step (P,) float64 to the edge of the trust region in its quadratic model; None where there is none."""

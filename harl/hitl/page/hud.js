@@ -67,7 +67,7 @@ export function latencyLevel(ms) {
 
 // {state, text, hint} of the banner.
 export function bannerFor(now) {
-  const { link, canAct, agent, me, driving, agents, idle, idleSeconds, paused, takeKey, takeover } = now;
+  const { link, agent, me, driving, agents, idle, idleSeconds, paused, takeKey, takeover } = now;
   if (link.state === "ended") return { state: "lost", text: "Disconnected", hint: link.text ?? "" };
   if (link.state === "lost") {
     const left = Math.max(0, Math.ceil((link.until - performance.now()) / 1000));
@@ -93,7 +93,7 @@ export function bannerFor(now) {
     sticky: `press ${takeKey} to drive ${agent}`,
     any: `hold any of its keys to drive ${agent}`,
   };
-  return { state: "policy", text: paused ? "Policy drives (paused)" : "Policy drives", hint: canAct && agent ? how[takeover] : "" };
+  return { state: "policy", text: paused ? "Policy drives (paused)" : "Policy drives", hint: agent ? how[takeover] : "" };
 }
 
 function sum(numbers) {

@@ -1,6 +1,5 @@
 // Puts the page together.
 
-import { Agents, moves } from "./agents.js";
 import { Announcer, toast } from "./announce.js";
 import { Connection } from "./connection.js";
 import { holdButton, keepFocus, Keyboard, whenUnheard } from "./controls.js";
@@ -8,17 +7,15 @@ import { askConsent, askToken, forgetToken, takeToken } from "./entry.js";
 import { Feedback } from "./feedback.js";
 import { Gamepads } from "./gamepad.js";
 import { Held } from "./held.js";
-import { bannerFor, latencyLevel, Readouts } from "./hud.js";
-import { commandCodes, keyName } from "./keys.js";
 import { Pad } from "./pad.js";
 import { Preferences } from "./preferences.js";
 import { Room } from "./room.js";
+import { Screen } from "./screen.js";
 import { settings } from "./settings.js";
 import { Takeover } from "./takeover.js";
 import { Transport } from "./transport.js";
 import { View } from "./view.js";
 
-const REFRESH = 100; // milliseconds between two looks at the readings: faster than that nobody can read them
 const ENOUGH = 10; // steps without a picture after which there is none of that kind
 const $ = (id) => document.getElementById(id);
 
@@ -32,10 +29,11 @@ const connection = new Connection(address.href);
 const held = new Held();
 const room = new Room(connection, held, (text) => announcer.say(text));
 const takeover = new Takeover(room);
-const view = new View($("canvas"), crew);
-const readouts = new Readouts($("readouts"));
+const view = new View($("canvas"), () => screen.crew());
+const screen = new Screen($, { room, connection, takeover, view, announcer }, {
+  choose, revoke: (agent) => connection.send("control", { op: "revoke", agent, mode: "hold" }),
+});
 const pad = new Pad($("caps"), held);
-const agents = new Agents($("agents"), choose, (agent) => connection.send("control", { op: "revoke", agent, mode: "hold" }));
 const feedback = new Feedback(room, {
   praise: $("praise"), blame: $("blame"), undo: $("undo"), target: $("feedback-target"),
   praised: $("praised"), blamed: $("blamed"), events: $("events"),
@@ -51,9 +49,6 @@ new Gamepads(held, () => room.agent(), command, (name) => say(name ? `Gamepad: $
 
 let token = takeToken();
 let agreed = settings.get("consent");
-let keyToPicture = null;
-let banner = "";
-let describedAt = 0;
 let modes = []; // kinds of picture that the room has, the best first
 let subscribed = null;
 let pictureless = 0; // steps that came as numbers in place of a picture since then
@@ -86,7 +81,7 @@ function choose(name) {
   room.mine = name;
   pad.show(room.agent());
   announcer.say(`${name} is yours to drive`);
-  refresh();
+  screen.refresh();
   view.refresh();
 }
 
@@ -94,29 +89,14 @@ function choose(name) {
 
 connection.addEventListener("welcome", async ({ detail }) => {
   room.enter(detail);
-  document.body.dataset.role = detail.role;
-  document.title = `${detail.title} · harl`;
-  $("title").textContent = detail.title;
-  $("purpose").textContent = detail.purpose === "train" ? "Training" : "Evaluation: nothing is learned";
-  $("purpose").hidden = false;
-  $("who").textContent = `${detail.name} · ${detail.role}`;
-  $("who").hidden = false;
-  recording(detail.recording);
-  $("env-choice").hidden = detail.envs !== "all" || detail.num_envs < 2;
-  $("env").max = detail.num_envs - 1;
-  $("env").value = detail.env;
-  $("drive-block").hidden = !room.may("controller");
-  $("feedback-block").hidden = !room.may("trainer");
-  $("feedback-target").replaceChildren(new Option("the team", "team"), ...[...room.agents.keys()].map((name) => new Option(name, name)));
-  agents.build(room.agents, room.may("controller"), room.may("admin"));
+  screen.enter(detail);
   transport.enter();
   pad.show(room.agent());
   modes = detail.modes ?? ["state", "jpeg"];
   preferences.offer(modes);
-  $("play-help").textContent = help();
-  keyLabels();
+  transport.keyLabels();
   watch();
-  refresh();
+  screen.refresh();
   if (detail.consent && agreed !== detail.consent.version && detail.role === "observer") {
     if (await askConsent($("consent"), detail.consent)) {
       agreed = detail.consent.version;
@@ -143,11 +123,9 @@ connection.addEventListener("frame", ({ detail }) => {
 });
 view.addEventListener("drawn", ({ detail }) => {
   room.drawn(detail);
-  const seq = detail.meta.applied?.[takeover.lease ?? room.mine];
-  if (seq !== undefined) keyToPicture = takeover.shown(seq) ?? keyToPicture;
-  if (detail.meta.rec !== undefined) recording(detail.meta.rec);
+  screen.drawn(detail);
 });
-connection.addEventListener("latency", refresh);
+connection.addEventListener("latency", () => screen.refresh());
 
 const RECEIVE = {
   tick: (message) => {
@@ -179,7 +157,7 @@ const RECEIVE = {
 };
 connection.addEventListener("message", ({ detail }) => {
   RECEIVE[detail.type]?.(detail); // a newer room may say more than this page knows
-  refresh();
+  screen.refresh();
 });
 
 connection.addEventListener("link", async ({ detail }) => {
@@ -190,7 +168,7 @@ connection.addEventListener("link", async ({ detail }) => {
     keyboard.clear();
     held.clear();
   }
-  refresh();
+  screen.refresh();
   if (detail.state !== "ended") return;
   if (detail.why === "refused" && connection.failure?.code === "auth") {
     forgetToken();
@@ -219,89 +197,6 @@ function enter() {
   }));
 }
 
-// What is on the screen.
-
-function crew() {
-  return new Map([...room.agents.values()].map((agent) => {
-    const me = takeover.lease === agent.name;
-    const meta = room.frame?.meta;
-    const driver = me ? room.me() : agent.driver;
-    return [agent.name, {
-      colour: agent.colour, index: agent.index, mine: agent.name === room.mine && room.may("controller"), me, driver,
-      moves: moves(agent, meta?.actions?.[agent.name]),
-    }];
-  }));
-}
-
-function recording(on) {
-  $("rec").dataset.on = String(Boolean(on));
-  $("rec-text").textContent = on ? "Recording" : "Not recording";
-}
-
-function takeKey() {
-  return fingers.matches ? "the button" : keyName(commandCodes("take")[0]);
-}
-
-function help() {
-  if (!room.may("controller")) return "You watch. The scene in words is below the picture.";
-  return `While this area has the focus: ${takeKey()} takes over, Escape gives back, Page Down and Page Up choose the agent. Tab leaves the area.`;
-}
-
-function keyLabels() {
-  for (const id of ["take", "praise", "blame", "undo"]) $(`${id}-key`).textContent = keyName(commandCodes(id)[0]);
-  transport.keyLabels();
-}
-
-function refresh() {
-  const now = performance.now();
-  const agent = room.may("controller") ? room.mine : null;
-  const latency = connection.latency();
-  readouts.update({ frame: room.frame, agent, pace: room.pace, fps: view.fps(), latency, keyToPicture });
-  agents.update(room.agents, agent, room.me(), takeover.lease, room.frame?.meta);
-  const shown = bannerFor({
-    link: room.link, canAct: room.may("controller"), agent, me: room.me(), driving: takeover.lease, agents: room.agents,
-    idle: takeover.idle(), idleSeconds: room.idleSeconds(), paused: room.pace.state === "paused", takeKey: takeKey(),
-    takeover: settings.get("takeover"),
-  });
-  $("banner").dataset.state = shown.state;
-  if ($("banner-text").textContent !== shown.text) $("banner-text").textContent = shown.text;
-  if ($("banner-hint").textContent !== shown.hint) $("banner-hint").textContent = shown.hint;
-  if (banner !== shown.text) announcer.say(shown.text);
-  banner = shown.text;
-  linkText(latency);
-  const wanted = takeover.driving || takeover.asked !== null;
-  $("take").setAttribute("aria-pressed", String(takeover.driving));
-  $("take").dataset.state = takeover.driving ? "on" : wanted ? "asked" : "off";
-  const mode = settings.get("takeover");
-  $("take-text").textContent = takeover.driving ? `Driving ${takeover.lease}` : mode === "sticky" ? "Take over" : "Hold to drive";
-  $("veil").hidden = room.link.state === "open" && room.frame !== null;
-  $("veil").textContent = { open: "Waiting for the first picture", lost: "Connection lost", ended: "Disconnected" }[room.link.state] ?? "Connecting";
-  $("nudge").hidden = !room.may("controller") || room.link.state !== "open" || document.activeElement === $("play");
-  if (now - describedAt > 1000) describe(now);
-}
-
-function linkText(latency) {
-  const [level, word] = latencyLevel(latency);
-  const text = { open: latency === null ? "Connected" : `${latency.toFixed(0)} ms, ${word.split(":")[0]}`, lost: "Reconnecting", ended: "Disconnected" };
-  $("link").dataset.level = room.link.state === "open" ? level : "poor";
-  $("link-text").textContent = text[room.link.state] ?? "Connecting";
-}
-
-function describe(now) {
-  describedAt = now;
-  const parts = view.describe();
-  const where = room.frame ? `Episode ${room.frame.ep}, step ${room.frame.step}. ` : "";
-  $("canvas").setAttribute("aria-label", where + (parts ? parts.join("; ") : room.frame ? "A rendered picture" : "No picture yet"));
-  if (!$("words").open) return;
-  const list = document.createElement("ul");
-  for (const part of parts ?? ["This picture is rendered by the run and has no words."]) {
-    const item = document.createElement("li");
-    item.textContent = part;
-    list.append(item);
-  }
-  $("words-body").replaceChildren(list);
-}
-
 function preferred(name) {
   if (name === "name") {
     connection.resume = null;
@@ -310,13 +205,14 @@ function preferred(name) {
     if (room.welcome) watch();
   } else if (name === "keys") {
     pad.show(room.agent());
-    keyLabels();
+    screen.keyLabels();
+    transport.keyLabels();
   }
-  refresh();
+  screen.refresh();
 }
 
 takeover.addEventListener("change", () => {
-  refresh();
+  screen.refresh();
   view.refresh();
 });
 takeover.addEventListener("refused", ({ detail }) => say(detail.holder ? `${detail.holder} drives ${detail.agent}` : `${detail.agent}: ${detail.reason}`, "warning"));
@@ -330,17 +226,16 @@ for (const radio of $("modes").querySelectorAll("input")) {
   radio.checked = radio.value === settings.get("takeover");
   radio.addEventListener("change", () => {
     settings.set("takeover", radio.value);
-    refresh();
+    screen.refresh();
   });
 }
 for (const element of document.querySelectorAll(".panel, .transport")) keepFocus(element, $("play"));
-for (const kind of ["focus", "blur"]) $("play").addEventListener(kind, refresh);
+for (const kind of ["focus", "blur"]) $("play").addEventListener(kind, () => screen.refresh());
 $("canvas").addEventListener("pointerdown", () => $("play").focus({ preventScroll: true }));
 $("env").addEventListener("change", () => {
   takeover.giveBack();
   watch();
 });
-setInterval(refresh, REFRESH);
 
 if (token === null) {
   room.link = { state: "none" };
