@@ -24,7 +24,8 @@ from harl.experiment.files import StorageError
 from harl.experiment.video import VideoWriter
 from harl.hitl.bridge import Source
 from harl.hitl.caption import captioned
-from harl.hitl.recordings import RecordedEpisode, RecordingError, Session, find_sessions
+from harl.hitl.recorded_reading import RecordedEpisode
+from harl.hitl.recordings import RecordingError, Session, find_sessions
 from harl.registry import make_envs
 
 

@@ -19,11 +19,12 @@ import numpy as np
 from harl.config import ConfigError
 from harl.envs.api import FloatArray
 from harl.experiment.files import StorageError
-from harl.hitl.robot_client import Invitation, MakeExpert, Robot, RobotError, Summary, heuristic
+from harl.hitl.robot_client import MakeExpert, Robot, heuristic
 from harl.hitl.robot_heuristics import targets
 from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_mind import Expert, Traits
 from harl.hitl.robot_scene import Scene, Sight
+from harl.hitl.robot_traits import Expert, Traits
+from harl.hitl.robot_visit import Invitation, RobotError, Summary
 
 if TYPE_CHECKING:
     from harl.runners import Policy
