@@ -14,10 +14,11 @@ from harl.envs.api import VectorEnv
 from harl.hitl.sharpie_site import command
 from harl.hitl.sharpie_site.entrance import load_episode
 from harl.hitl.sharpie_site.frames import send_message
-from harl.hitl.sharpie_site.mapping import EnvironmentEntry
+from harl.hitl.sharpie_site.mapping import EnvironmentEntry, SiteMapping
 from harl.hitl.sharpie_site.messages import sanitize_data
 from harl.hitl.sharpie_site.overrides import get_agent_data, get_policy_actions, override_actions, override_rewards
 from harl.hitl.sharpie_site.receiving import receive_message
+from harl.hitl.sharpie_site.reception import Reception
 from harl.hitl.sharpie_site.room import load_environment, load_policies, run_episode, start_experiment
 from harl.hitl.sharpie_site.serving import Makers
 from harl.hitl.sharpie_site.updates import train_policies, update_single_agent
@@ -72,9 +73,21 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return {**base, **{k: _merged(base[k], v) if isinstance(base.get(k), Mapping) else v for k, v in changes.items()}}
 
 
+def _learner(overrides: Sequence[str], mapping: SiteMapping) -> tuple[Any, Reception]:
+    import harl
+    from harl.config import SharpieConfig, build_config
+    from harl.hitl.sharpie_bridge import SharpieBridge
+
+    typed = [*overrides, "hitl=sharpie"]
+    config = build_config(typed).run.hitl
+    assert isinstance(config, SharpieConfig)
+    bridge = SharpieBridge(config, listen=False, mapping=mapping)
+    return harl.make_runner(typed, bridge), bridge.reception
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve a site from the command line; `--help` lists what can be given."""
-    sys.exit(command.run(sys.argv[1:] if arguments is None else arguments, Makers(_load, _environment)))
+    sys.exit(command.run(sys.argv[1:] if arguments is None else arguments, Makers(_load, _environment), _learner))
 
 
 if __name__ == "__main__":

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from harl.config import ConfigError, SharpieConfig
 from harl.envs.api import EnvStep, FloatArray
-from harl.hitl.bridge import Stage
+from harl.hitl.bridge import Override, PeopleError, Stage
 from harl.hitl.pace import Pace
 from harl.hitl.people_bridge import PeopleBridge
-from harl.hitl.sharpie_site.mapping import read_mapping
+from harl.hitl.sharpie_site.mapping import SiteMapping, read_mapping
 from harl.hitl.sharpie_site.messages import end_flags, log
+from harl.hitl.sharpie_site.pictures import as_rgb
 from harl.hitl.sharpie_site.reception import Reception
 from harl.hitl.sharpie_site.session import Session, Shot
 from harl.hitl.sharpie_site.site import Site, read_key
@@ -47,6 +49,7 @@ class SharpieBridge(PeopleBridge):
         config: the `hitl` section.
         clock: seconds, monotonic.
         listen: whether to ask the site for sessions; else whoever does gives them to `reception`.
+        mapping: links that are served, and names of roles; None for that of the file that the configuration names.
 
     Raises:
         ConfigError: there is no key, the mapping is wrong, or there is a room without a link.
@@ -54,19 +57,27 @@ class SharpieBridge(PeopleBridge):
 
     config: SharpieConfig
 
-    def __init__(self, config: SharpieConfig, clock: Callable[[], float] = time.monotonic, listen: bool = True) -> None:
+    def __init__(
+        self,
+        config: SharpieConfig,
+        clock: Callable[[], float] = time.monotonic,
+        listen: bool = True,
+        mapping: SiteMapping | None = None,
+    ) -> None:
         super().__init__(config, clock)
         pace = SitePace(self.room)
         pace.bridge = self
         self.room.pace = pace
         self._ending = threading.Event()
-        self.reception = Reception(
-            self.room, config, None if config.mapping is None else read_mapping(config.mapping), self._ending
-        )
+        if mapping is None and config.mapping is not None:
+            mapping = read_mapping(config.mapping)
+        self.reception = Reception(self.room, config, mapping, self._ending)
         self._site: Site | None = None
         self._thread: threading.Thread | None = None
         self._outcome: EnvStep
         self._next_frame = 0.0
+        self._blind = False
+        """Whether a picture could not be drawn."""
         if not listen:
             return
         problems = []
@@ -117,6 +128,30 @@ class SharpieBridge(PeopleBridge):
             return None
         return session.wait(self.room.position[env], stopping)
 
+    def override_actions(
+        self, env_steps: int, obs: FloatArray, available_actions: FloatArray | None, proposed: FloatArray
+    ) -> Override:
+        """See `Bridge`; an evaluation waits before each episode until a session wants it.
+
+        Raises:
+            PeopleError: no session came to an evaluation within `hitl.max_pause_s`.
+        """
+        if self._stage.purpose == "evaluate" and not self.step[self.config.env_index]:
+            self._wait_for_session()
+        return super().override_actions(env_steps, obs, available_actions, proposed)
+
+    def _wait_for_session(self) -> None:
+        stage, limit = self._stage, self.config.max_pause_s
+        deadline = self.clock() + limit
+        while not stage.stopping():
+            session = self.reception.session
+            if session is not None and not session.finished and not session.over:
+                return
+            if self.clock() > deadline:
+                raise PeopleError(f"no session came from {self._site} within hitl.max_pause_s={limit:g} s")
+            with self.room.changed:
+                self.room.changed.wait(0.1)
+
     def publish(self, outcome: EnvStep) -> None:
         """See `Bridge`."""
         self._outcome = outcome
@@ -141,7 +176,7 @@ class SharpieBridge(PeopleBridge):
         outcome, layout = self._outcome, self._stage.layout
         begun, picture = session.begun, session.last_picture
         if not done or picture is None:  # the next episode has begun within the step that ended this one
-            picture = self._stage.render(env).copy()
+            picture = self._picture(env)
         rows = outcome.final_obs[env] if done and outcome.final_obs is not None else outcome.obs[env]
         roles = {seat.agent: role for role, seat in session.seats.items()}
         obs: dict[str, Any] = {}
@@ -162,8 +197,21 @@ class SharpieBridge(PeopleBridge):
             bool(flags[1]),
         )
 
+    def _picture(self, env: int) -> NDArray[np.uint8]:
+        """The environment as it is now; grey where it cannot be drawn, which is said once and does not stop the run."""
+        try:
+            return np.array(self._stage.render(env))
+        except Exception as error:
+            if not self._blind:
+                self._stage.notice(f"this environment cannot be shown: {type(error).__name__}: {error}")
+            self._blind = True
+            return as_rgb(None)
+
     def close(self, reason: str) -> None:
-        """See `Bridge`; people are told."""
+        """See `Bridge`; people are told, after they have seen an episode's last frame where it was reached."""
+        session = self.reception.session
+        if session is not None and session.finished:
+            session.wait_for_end(lambda: False)
         self._ending.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)

@@ -47,7 +47,7 @@ class Walk(ParallelEnv[str, Any, Any]):
 
     def render(self) -> Any:
         assert self.render_mode == "rgb_array"
-        return np.full((16, 16, 3), 10 * self.steps, np.uint8)
+        return np.full((16, 16, 3), min(10 * self.steps, 255), np.uint8)
 
 
 class Single(gymnasium.Env[Any, Any]):

@@ -15,7 +15,7 @@ from websockets.sync.server import ServerConnection
 
 from harl.config import ConfigError, SharpieConfig, build_config
 from harl.envs.mpe import MPEVectorEnv
-from harl.hitl.bridge import Credit, Source, Stage
+from harl.hitl.bridge import Credit, PeopleError, Source, Stage
 from harl.hitl.recordings import find_sessions
 from harl.hitl.sharpie_bridge import SharpieBridge
 from tests.hitl.sharpie_fakes import KEY, FakeSite, agent, batch, left, picture_of, policy
@@ -369,3 +369,23 @@ def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SHARPIE_CONNECTION_KEY", KEY)
     with pytest.raises(ConfigError, match="cannot be read"):
         SharpieBridge(sharpie_config(mapping=str(tmp_path / "nowhere.yaml")))
+
+
+def test_an_evaluation_waits_for_its_sessions(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(*[1] * 4)
+    with run_at(site, tmp_path, max_pause_s=20.0) as run:
+        run.bridge.stage = run.stage = dataclasses.replace(run.stage, purpose="evaluate")
+        site.queue.put(("spread", "A1"))
+        site.queue.put(("spread", "A2"))
+        for _ in range(2 * STEPS):
+            run.step()
+        assert run.executed == [[1, 4, 4]] * 2 * STEPS
+        assert run.credits == []
+
+
+def test_an_evaluation_that_nobody_comes_to_ends(tmp_path: Path) -> None:
+    with run_at(FakeSite(), tmp_path, max_pause_s=0.3) as run:
+        run.bridge.stage = dataclasses.replace(run.stage, purpose="evaluate")
+        with pytest.raises(PeopleError, match=r"no session came from .* within hitl\.max_pause_s=0\.3 s"):
+            run.step()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harl.config.fields import ConfigError
 from harl.hitl.sharpie_site.gallery import import_gallery
+from harl.hitl.sharpie_site.learners import Learners, MakeLearner
 from harl.hitl.sharpie_site.mapping import SiteMapping, read_mapping
 from harl.hitl.sharpie_site.messages import log
 from harl.hitl.sharpie_site.people import ABSENT, Waits
@@ -32,6 +33,8 @@ COMMANDS = {
 _WORDS = {"runserver": 0, "room": 2, "import-gallery": 1}
 _STOP_S = 5.0
 """Longest wait for rooms to say goodbye."""
+_SAVE_S = 60.0
+"""Longest wait for a learner to save."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def run(arguments: Sequence[str], makers: Makers) -> int:
+def run(arguments: Sequence[str], makers: Makers, make_learner: MakeLearner) -> int:
     """Do what was typed; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
     if len(options.words) != _WORDS[options.command]:
@@ -73,7 +76,7 @@ def run(arguments: Sequence[str], makers: Makers) -> int:
             return 0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("websockets").setLevel(logging.WARNING)
-        return _serve(options, makers)
+        return _serve(options, makers, make_learner)
     except (ConfigError, ValueError, RefusedBySite, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -81,7 +84,7 @@ def run(arguments: Sequence[str], makers: Makers) -> int:
         return 130
 
 
-def _serve(options: argparse.Namespace, makers: Makers) -> int:
+def _serve(options: argparse.Namespace, makers: Makers, make_learner: MakeLearner) -> int:
     stop, caught = threading.Event(), []
 
     def end(number: int, _frame: object) -> None:
@@ -103,12 +106,16 @@ def _serve(options: argparse.Namespace, makers: Makers) -> int:
     elif not serving.mapping.experiments:
         log.warning("without --mapping, every experiment is refused")
     serving.check()
+    learners = Learners(serving.mapping, make_learner)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
 
     def play(link: str, room: str, repeat: bool) -> bool:
+        if link in learners.runs:
+            return learners.serve(site, link, room, repeat)
         return start_experiment(site.hostname, site.port, key, link, room, serving=serving, site=site, repeat=repeat)
 
+    learners.start()
     if options.command == "room":
         link, room = options.words
         serve_room(lambda: play(link, room, True), stop, options.episodes, options.wait, time.monotonic)
@@ -116,4 +123,5 @@ def _serve(options: argparse.Namespace, makers: Makers) -> int:
         rooms = Rooms(lambda link, room: play(link, room, False), options.rooms)
         serve_queue(site, rooms, stop)
         rooms.join(_STOP_S)
+    learners.stop(_SAVE_S)
     return 128 + caught[0] if caught else 0

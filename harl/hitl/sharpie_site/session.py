@@ -168,11 +168,11 @@ class Session:
 
     def _next_shot(self) -> Shot:
         while True:
-            if self.stopping():
-                raise Stopped("the run was stopped")
             try:
                 return self._shots.get(timeout=0.1)
             except queue.Empty:
+                if self.stopping():
+                    raise Stopped("the run was stopped") from None
                 self._look()
 
     def _message(self, shot: Shot) -> dict[str, Any]:
