@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
+from harl.envs.palette import agent_colour
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
 from harl.hitl.chronicle import Chronicle, Moment
 from harl.hitl.controls import AgentControls, layout_controls
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
-"""Of agents, told apart by the colour-blind too (Okabe & Ito 2008)."""
 SourceArray = NDArray[np.int8]
 
 
@@ -100,7 +99,7 @@ class PeopleBridge(Bridge):
         """What people are told of the run when they come in."""
         agents = {}
         for i, (name, space) in enumerate(zip(stage.layout.agents, stage.layout.action_spaces, strict=True)):
-            own = {"index": i, "colour": COLOURS[i % len(COLOURS)], "action_space": describe_space(space)}
+            own = {"index": i, "colour": agent_colour(i), "action_space": describe_space(space)}
             agents[name] = {**own, **controls[name].describe()}
         learns = stage.purpose == "train"
         return {
@@ -115,6 +114,7 @@ class PeopleBridge(Bridge):
                 "reward": self.config.reward.learn if learns else "log",
             },
             "recording": self.recording,
+            "modes": self.modes,
         }
 
     def override_actions(
@@ -218,6 +218,11 @@ class PeopleBridge(Bridge):
     def recording(self) -> bool:
         """Whether anything is recorded."""
         return self.config.record != "off"
+
+    @property
+    def modes(self) -> list[str]:
+        """Ways in which environments are shown, the best first."""
+        return ["state", "jpeg"] if self._stage.scene(self.config.env_index) is not None else ["jpeg"]
 
     @property
     def human_share(self) -> float:

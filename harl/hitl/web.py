@@ -49,7 +49,7 @@ class WebBridge(PeopleBridge):
         """See `Bridge`; says where people can come in."""
         again = self.stage is not None
         super().attach(stage, first)
-        if stage.scene(self.config.env_index) is None:
+        if "state" not in self.modes:
             self._broken.add("state")
         for warning in self.server.warnings:
             stage.notice(f"warning: {warning}")
