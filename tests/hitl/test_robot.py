@@ -326,7 +326,7 @@ def drive(run: Run, traits: Traits, enough: int = 30, **invitation: Any) -> Robo
         task = asyncio.create_task(person.run(PATIENCE))
         while run.human.sum() < enough and not task.done():
             await asyncio.sleep(0.02)
-        run.stop()
+        await asyncio.to_thread(run.stop)  # the person hears of it meanwhile
         await task
 
     asyncio.run(until_enough())
@@ -365,7 +365,7 @@ def test_two_people_drive_in_two_environments(tmp_path: Path) -> None:
             task = asyncio.create_task(robot.take_part(people, PATIENCE))
             while min(run.human[[0, 2]].sum(axis=1)) < 20 and not task.done():
                 await asyncio.sleep(0.02)
-            run.stop()
+            await asyncio.to_thread(run.stop)
             await task
 
         asyncio.run(until_enough())
@@ -383,7 +383,7 @@ def test_feedback_comes_to_the_run(tmp_path: Path) -> None:
             while person.summary.presses < 5 and not task.done():
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.5)
-            run.stop()
+            await asyncio.to_thread(run.stop)
             await task
 
         asyncio.run(until_enough())
@@ -399,7 +399,7 @@ def test_command_tells_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert robot.main(["--url", link, "--seconds", "2", "--agents", "agent_1", "--delay-steps", "0"]) == 0
         human = run.human.copy()
     said = capsys.readouterr()
-    assert said.out.startswith("environment shown: ")
+    assert "environment shown: " in said.out
     assert "time was up" in said.out
     assert human[0, 1] > 0
     assert human[0, [0, 2]].tolist() == [0, 0]
