@@ -162,7 +162,8 @@ class Chronicle:
         place = self._places.get((event.env, env_steps))
         if place is not None:
             episode, step = place
-            self.recorder.amend(event.env, episode, step, agent, delta, event.seq, credited, event.value, event.name)
+            raw = event.value if (episode, step + 1) == (event.episode, event.step) else None
+            self.recorder.amend(event.env, episode, step, agent, delta, event.seq, credited, raw, event.name)
 
     def label(self, env: int, episode: int, label: str, who: str) -> None:
         """A person marked an episode."""

@@ -127,6 +127,8 @@ class PeopleBridge(Bridge):
             self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
             return Override(proposed, None, None)
         stage = self._stage
+        if room.newcomers:  # while nobody was there, places were not kept up
+            self._place(room.watched())
         missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
         room.expire()
         previous = self.actions
