@@ -78,7 +78,7 @@ class PeopleConfig(HitlConfig):
     """People who praise and blame."""
     pace: str = field(metadata=limits(choices=("auto", "free", "realtime", "lockstep")))
     """How fast the environment goes."""
-    fps: float = field(metadata=limits(above=0, at_most=240))
+    fps: float = field(metadata=limits(above=0, at_most=10_000))
     """Steps a second in realtime, and the most frames a second that are shown."""
     absent: str = field(metadata=limits(choices=("policy", "default", "previous")))
     """Who acts where a driver is awaited and does not."""

@@ -91,7 +91,7 @@ class Subscribe:
 
     env: int = field(metadata=kind(Integer(0, _LARGEST_ENV)))
     mode: Literal["jpeg", "state", "none"] = field(metadata=kind(Choice(("jpeg", "state", "none"))))
-    fps: float = field(default=15.0, metadata=kind(Number(0.1, 240)))
+    fps: float = field(default=15.0, metadata=kind(Number(0.1, 10_000)))
     """Most frames a second."""
     max_px: int = field(default=512, metadata=kind(Integer(16, 8192)))
     """Longest side of pictures."""

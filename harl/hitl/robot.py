@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--noise", type=_share, default=own.noise, help="share of random actions")
     parser.add_argument("--suboptimal", action="store_true", help="half of the actions are random")
     parser.add_argument("--feedback", action="store_true", help="praise and blame, which needs a trainer's link")
-    parser.add_argument("--fps", type=float, default=240.0, help="most frames a second to look at")
+    parser.add_argument("--fps", type=float, default=10_000.0, help="most frames a second to look at")
     parser.add_argument("--seconds", type=float, help="leave after this time (default: when the run ends)")
     parser.add_argument("--seed", type=int, default=0)
     return parser
