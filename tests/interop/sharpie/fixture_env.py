@@ -4,6 +4,7 @@ Metadata of the Environment row is passed to the constructor by the runner.
 frame: the left half is pure red (255,0,0) RGB, to see what the JPEG encoder does.
 obs_size >= 50 takes the LZMA+pickle path of the runner, < 50 plain lists.
 """
+
 import json
 import os
 
@@ -42,8 +43,8 @@ class TrackEnv:
 
     def render(self):
         img = np.zeros((64, 128, 3), np.uint8)
-        img[:, :64, 0] = 255                      # RGB red
-        img[:, 64 + 8 * (self.t % 8):72 + 8 * (self.t % 8)] = 255
+        img[:, :64, 0] = 255  # RGB red
+        img[:, 64 + 8 * (self.t % 8) : 72 + 8 * (self.t % 8)] = 255
         return img
 
 
