@@ -1,8 +1,6 @@
-"""Fixture environment for SHARPIE (own code): a 1-D track, one cell per step.
+"""A track on which every agent goes its own way, one cell a step.
 
-Metadata of the Environment row is passed to the constructor by the runner.
-frame: the left half is pure red (255,0,0) RGB, to see what the JPEG encoder does.
-obs_size >= 50 takes the LZMA+pickle path of the runner, < 50 plain lists.
+The left half of the picture is pure red, to see which colours arrive.
 """
 
 import json
@@ -12,40 +10,56 @@ import numpy as np
 
 
 class TrackEnv:
-    def __init__(self, roles=("agent_0",), length=6, obs_size=4, per_agent=True, log=None, holes=False):
-        self.roles, self.length, self.obs_size = list(roles), int(length), int(obs_size)
-        self.per_agent, self.holes, self.log = per_agent, holes, log or os.environ.get("FIXTURE_LOG")
+    """An environment as SHARPIE's runner wants it.
 
-    def _obs(self):
-        base = np.linspace(0, 1, self.obs_size, dtype=np.float32) + self.t
+    Args:
+        roles: names of the agents.
+        length: steps of an episode.
+        obs_size: numbers that each agent sees.
+        holes: whether one of them is NaN, and the end is flagged by a boolean of numpy.
+        size: width of the picture; it is half as high.
+    """
+
+    def __init__(self, roles=("agent_0",), length=6, obs_size=4, holes=False, size=128):
+        self.roles, self.length, self.obs_size = list(roles), int(length), int(obs_size)
+        self.holes, self.size = holes, int(size)
+
+    def _observations(self):
+        base = np.linspace(0, 1, self.obs_size, dtype=np.float32) + self.steps
         if self.holes:
             base[1] = np.nan
-        return {r: base + i for i, r in enumerate(self.roles)} if self.per_agent else base
+        return {role: base + i for i, role in enumerate(self.roles)}
 
-    def _note(self, kind, **data):
-        if self.log:
-            with open(self.log, "a") as f:
-                f.write(json.dumps({"kind": kind, "t": self.t, **data}, default=str) + "\n")
-
-    def reset(self, **_):
-        self.t, self.pos = 0, dict.fromkeys(self.roles, 0)
-        self._note("reset")
-        return self._obs(), {}
+    def reset(self):
+        self.steps, self.places = 0, dict.fromkeys(self.roles, 0)
+        return self._observations(), {}
 
     def step(self, actions):
-        self.t += 1
-        self._note("step", actions=actions)
-        for r, a in (actions or {}).items():
-            if isinstance(a, (int, float)) and r in self.pos:
-                self.pos[r] += a
-        reward = {r: float(self.pos[r]) for r in self.roles} if self.per_agent else 1.0
-        return self._obs(), reward, self.t >= self.length, False, {}
+        self.steps += 1
+        note("step", actions=actions)
+        for role, action in actions.items():
+            if isinstance(action, int | float) and role in self.places:
+                self.places[role] += action
+        rewards = {role: float(place) for role, place in self.places.items()}
+        over = self.steps >= self.length
+        return self._observations(), rewards, np.bool_(over) if self.holes else over, False, {}
 
     def render(self):
-        img = np.zeros((64, 128, 3), np.uint8)
-        img[:, :64, 0] = 255  # RGB red
-        img[:, 64 + 8 * (self.t % 8) : 72 + 8 * (self.t % 8)] = 255
-        return img
+        half = self.size // 2
+        picture = np.zeros((half, self.size, 3), np.uint8)
+        picture[:, :half, 0] = 255
+        start = half + 8 * (self.steps % 8)
+        picture[:, start : start + 8] = 255
+        return picture
+
+
+def note(kind, **data):
+    """Write down what happened, where the environment variable FIXTURE_LOG names a file."""
+    path = os.environ.get("FIXTURE_LOG")
+    if path:
+        with open(path, "a") as file:
+            plain = json.dumps({"kind": kind, **data}, default=lambda value: value.tolist())
+            file.write(plain + "\n")
 
 
 environment = TrackEnv
