@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 WINDOW = 3
 """Evaluations in a row whose mean counts."""
 PEOPLE = (
-    "hitl=web", "hitl.port=0", "hitl.pace=lockstep", "hitl.timeout_s=1", "hitl.envs=all", "hitl.fps=10000", "hitl.inputs_per_s=100000",
-    "hitl.wait_for_people=true", "hitl.record=off",
+    "hitl=web", "hitl.port=0", "hitl.pace=lockstep", "hitl.timeout_s=1", "hitl.envs=all", "hitl.fps=10000",
+    "hitl.inputs_per_s=100000", "hitl.wait_for_people=true", "hitl.record=off",
 )  # fmt: skip
 
 
