@@ -1,9 +1,10 @@
-"""The runner at a real SHARPIE site: the released package in an environment of its own (`make .venv-sharpie`)."""
+"""The runner at a real SHARPIE site: the released package in an environment of its own (`make sharpie`)."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         SITE_PYTHON is None,
-        reason="no environment with SHARPIE: SHARPIE_VENV is not set, and `make .venv-sharpie` has not been run",
+        reason="no environment with SHARPIE: SHARPIE_VENV is not set, and `make sharpie` has not been run",
     ),
 ]
 
@@ -36,6 +37,7 @@ SCENARIOS: dict[str, tuple[str, list[tuple[str, str, list[Any]]], int]] = {
     "text": ("it-other", [("alice", "agent_0", ["left", "stop", 0])], 1),
     "multi": ("it-multi", [("alice", "agent_0", [[1, -1], [0]])], 1),
 }
+CDN = "https://cdn.jsdelivr.net/npm/"
 ACTIONS = {
     "one": [{"agent_0": k} for k in (1, 0, -1, 1, 0, -1)],
     "two": [{"agent_0": 1, "agent_1": -1, "agent_2": 7}] * 5,
@@ -246,6 +248,20 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runner.folder.path
 
 
+def _serve(route: Any, base: str) -> None:
+    """The site alone is asked. The page's style, which it takes from another host, comes from a folder of npm packages
+    where SHARPIE_CDN names one; without it the page works unstyled.
+    """
+    url = route.request.url
+    folder = os.environ.get("SHARPIE_CDN")
+    if url.startswith((base, "data:")):
+        route.continue_()
+    elif folder and url.startswith(CDN):
+        route.fulfill(path=Path(folder) / url.removeprefix(CDN).partition("?")[0])
+    else:
+        route.abort()
+
+
 def test_a_person_in_a_browser_plays_with_a_trained_team(
     quiet_site: RealSite, team: Path, browser: Any, tmp_path: Path
 ) -> None:
@@ -255,10 +271,7 @@ def test_a_person_in_a_browser_plays_with_a_trained_team(
     mapping.write_text(yaml.safe_dump({"experiments": {"mpe-spread": {"agents": agents}}}))
     base = f"http://127.0.0.1:{quiet_site.port}"
     page = browser.new_page(viewport={"width": 1000, "height": 900})
-    # The page takes its style from another host, which a test has no use for.
-    page.route(
-        "**/*", lambda route: route.continue_() if route.request.url.startswith((base, "data:")) else route.abort()
-    )
+    page.route("**/*", lambda route: _serve(route, base))
     closed: list[bool] = []
     page.on("websocket", lambda socket: socket.on("close", lambda _: closed.append(True)))
     with quiet_site.runner(command(quiet_site, "room", "mpe-spread", "browser", mapping=mapping), "browser-runner"):

@@ -202,7 +202,8 @@ class Episode:
 
     def _show(self, sent: int, terminated: bool, truncated: bool, obs: Any, actions: Any, rewards: Any) -> None:
         """Send a frame when its time has come, with answers to older ones forgotten."""
-        time.sleep(max(0.0, self._next - time.monotonic()))
+        if (left := self._next - time.monotonic()) > 0:  # a sleep of no length would still give the processor away
+            time.sleep(left)
         self._next = max(self._next, time.monotonic() - self._between) + self._between
         self.people.clear()
         send_message(self.websocket, self.env, sent, terminated, truncated, obs, actions, rewards)

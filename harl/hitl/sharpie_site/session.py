@@ -143,7 +143,8 @@ class Session:
         try:
             while True:
                 shot = self._next_shot()
-                time.sleep(max(0.0, self._due - time.monotonic()))
+                if (left := self._due - time.monotonic()) > 0:
+                    time.sleep(left)
                 self._due = max(self._due, time.monotonic() - self.between) + self.between
                 self.people.clear()
                 self.frames += 1

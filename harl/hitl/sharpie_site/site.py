@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,14 +93,19 @@ class Site:
             raise OSError(f"{self.url} did not open a WebSocket: {error}") from None
 
 
+@functools.cache
+def _takes_timeout(recv: Callable[..., Any]) -> bool:
+    return "timeout" in inspect.signature(recv).parameters
+
+
 def receive(websocket: Any, timeout: float | None) -> str | bytes | None:
     """The next message, or None where none comes within `timeout` seconds.
 
     A `recv` that knows no time-out, as of a stand-in for a socket, is called without one.
     """
-    takes_timeout = "timeout" in inspect.signature(websocket.recv).parameters
+    recv = websocket.recv
     try:
-        message: str | bytes = websocket.recv(timeout=timeout) if takes_timeout else websocket.recv()
+        message: str | bytes = recv(timeout=timeout) if _takes_timeout(getattr(recv, "__func__", recv)) else recv()
     except TimeoutError:
         return None
     return message
