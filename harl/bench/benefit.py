@@ -41,6 +41,8 @@ class Row(NamedTuple):
 def train(overrides: Sequence[str], mode: str, seed: int, robot: Sequence[str], folder: Path) -> list[Row]:
     """One training, with a person unless the mode is `none`."""
     quiet = ["logger.progress=off", "logger.tensorboard=false", f"output_dir={folder}", f"exp_name={mode}"]
+    if mode == "none":
+        overrides = [override for override in overrides if not override.startswith("hitl.")]
     people = [] if mode == "none" else [*PEOPLE, f"hitl.takeover.learn={mode}"]
     command = [sys.executable, "-m", "harl.train", *people, *overrides, f"seed={seed}", *quiet]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
