@@ -5,5 +5,5 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["harl", "harl.*"]), "harl.configs"],
     package_dir={"harl.configs": "configs"},
-    package_data={"harl.configs": ["*.yaml", "**/*.yaml"]},
+    package_data={"harl.configs": ["*.yaml", "**/*.yaml"], "harl.hitl": ["schema.json", "page/**/*"]},
 )

@@ -23,17 +23,19 @@ def make_runner(overrides: Sequence[str] = (), bridge: Any = None) -> Runner:
 
     Args:
         overrides: what would be typed after `python -m harl.train`.
-        bridge: how people take part; None for nobody.
+        bridge: how people take part; None for what the section `hitl` asks for.
 
     Raises:
         harl.config.ConfigError: everything that is wrong with the overrides.
     """
     from harl.config import ConfigError
+    from harl.hitl import make_bridge
     from harl.runners.job import configure, runner_for
 
     if isinstance(overrides, str):
         raise ConfigError([f"overrides={overrides!r}: must be a list of texts, as ['algo=happo', 'seed=3']"])
-    return runner_for(configure(overrides), bridge)
+    config = configure(overrides)
+    return runner_for(config, make_bridge(config.run.hitl) if bridge is None else bridge)
 
 
 def load(run: str | Path, checkpoint: str | int = "best", device: str = "cpu") -> Policy:

@@ -17,14 +17,20 @@ def main() -> None:
 
 
 def _render() -> None:
+    from harl.hitl import make_bridge
     from harl.runners.command import EXPECTED_ERRORS, fail  # loads torch, which takes a second
     from harl.runners.playback import Playback
 
     try:
         config = to_render_config(compose(sys.argv[1:], config_name="render"))
-        playback = Playback(config.run, config.render)
-        print(playback.describe())
-        episodes = playback.play()
+        bridge = make_bridge(config.hitl)
+        try:
+            playback = Playback(config.run, config.render, bridge)
+            print(playback.describe())
+            episodes = playback.play()
+        finally:
+            if bridge is not None:
+                bridge.close("the episodes are over")
         print(playback.summary(episodes))
         print(f"episodes: {playback.write_table(episodes)}")
         for path in playback.videos:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import hydra
@@ -11,8 +12,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from harl.config import config_dir, to_config
+from harl.config.help import help_text
 
 if TYPE_CHECKING:
+    from harl.config import Config
     from harl.runners.command import Command, Outcome
 
 _command: Command
@@ -23,18 +26,18 @@ _outcomes: list[Outcome] = []
 def _job(composed: DictConfig) -> float:
     """One run; its result is the mean return of the last evaluation, NaN where there was none."""
     from harl.runners.command import EXPECTED_ERRORS, Outcome, fail
-    from harl.runners.job import configure, run_or_continue, runner_for
+    from harl.runners.job import configure, run_or_continue
 
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         try:
-            result = runner_for(configure(_command.overrides, _command.config_dirs)).run()
+            result = _run(configure(_command.overrides, _command.config_dirs))
         except EXPECTED_ERRORS as error:
             fail(error)
         return float("nan") if result is None else result
     outcome = Outcome(" ".join(HydraConfig.get().overrides.task))
     _outcomes.append(outcome)
     try:
-        result, outcome.note = run_or_continue(to_config(composed))
+        result, outcome.note = run_or_continue(to_config(composed), _run)
         outcome.result = result
     except Exception as error:
         outcome.fail(error)
@@ -42,6 +45,26 @@ def _job(composed: DictConfig) -> float:
             raise  # another process keeps the table of outcomes; the exception is all that reaches it
         return float("nan")
     return float("nan") if result is None else result
+
+
+def _run(config: Config) -> float | None:
+    """Train, with people where the section `hitl` asks for them."""
+    from harl.config import PeopleConfig
+    from harl.hitl import make_bridge
+    from harl.runners.job import runner_for
+
+    hitl = config.run.hitl
+    bridge = make_bridge(hitl)
+    try:
+        runner = runner_for(config, bridge)
+        if isinstance(hitl, PeopleConfig) and hitl.demonstrations is not None and config.run.resume is None:
+            from harl.hitl.recorded_demonstrations import demonstrations
+
+            runner.teach(demonstrations(hitl.demonstrations, runner.layout))
+        return runner.run()
+    finally:
+        if bridge is not None:
+            bridge.close("the run is over")
 
 
 def main() -> None:
@@ -55,15 +78,20 @@ def main() -> None:
 
 def _train() -> None:
     """Check everything that was typed, then hand over to Hydra."""
-    from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, fail  # loads torch, which takes a second
+    # Loads torch, which takes a second.
+    from harl.runners.command import EXPECTED_ERRORS, Command, Outcome, ended_by_a_closed_pipe, fail
 
     global _command
     _outcomes.clear()
     try:
         _command = Command.parse(sys.argv[1:])
-        _command.check()
         sys.argv[1:] = _command.arguments
-        _job()
+        _command.check()
+        with ended_by_a_closed_pipe() if _command.inspects else nullcontext():
+            if _command.asks_help:
+                print(help_text(_command.overrides, _command.config_dirs))
+            else:
+                _job()
     except EXPECTED_ERRORS as error:
         fail(error)
     finally:

@@ -65,7 +65,7 @@ def errors_of(data):
         ("device__name", "cuda:1", "cuda:1"),
     ],
 )
-def test_values_are_converted_by_the_type_of_the_key(key, typed, expected):
+def test_G_11_and_D_42_values_are_converted_by_the_type_of_the_key(key, typed, expected):
     data = to_dict(from_dict(changed(**{key: typed})))
     section, _, name = key.partition("__")
     assert data[section][name] == expected
@@ -348,3 +348,15 @@ def test_the_schema_is_imported_without_hydra():
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "harl.config.schema" in modules
     assert "'hydra'" not in modules
+
+
+def test_D_54_keys_of_one_name_in_two_sections_stay_apart():
+    config = build_config(["algo=hasac", "eval.interval=30", "checkpoint.interval=50", "train.num_env_steps=600"])
+    assert (config.algo.eval.interval, config.run.checkpoint.interval) == (30, 50)
+    shared = [set(to_dict(config)[section]) for section in ("train", "model", "eval", "algo", "checkpoint", "env")]
+    assert sum(map(len, shared)) > len(set.union(*shared)), "there are such keys: interval, name"
+    assert (config.algo.algo.name, config.env.name, config.run.device.name) == (
+        "hasac",
+        "mpe",
+        DEFAULTS["device"]["name"],
+    )

@@ -99,6 +99,23 @@ def test_page_of_each_algorithm_explains_every_number_that_it_reports(algo: str)
     assert all(f"`critic/{name}`" in shared for name in critic)
 
 
+@pytest.mark.parametrize("algo", ALGO_SCHEMAS)
+def test_page_of_each_algorithm_ends_with_the_commands_of_its_figure(algo: str) -> None:
+    page = (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    train, plot = commands.splitlines()
+    assert re.search(rf"^python -m harl\.train -m (algo=|\+experiment=\w+_){algo} seed=1,2,3", train)
+    assert re.search(r" train\.num_env_steps=\de5$", train), "at a budget that two cores can pay"
+    assert re.search(r"^python -m harl\.plot outputs/mpe column=(train|eval)/return_sum$", plot)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda page: page.stem)
+def test_no_cell_of_a_table_is_left_empty(page: Path) -> None:
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    empty = [row for row in rows[1:] if any(not cell.strip() for cell in re.split(r"(?<!\\)\|", row)[2:-1])]
+    assert empty == []
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "algorithms").glob("*.md")), ids=lambda page: page.stem)
 def test_pages_of_algorithms_name_files_and_methods_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

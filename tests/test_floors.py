@@ -23,6 +23,7 @@ FLOORS = {
     "harl.hitl.sharpie": 6,
     "harl.hitl.replay": 6,
     "harl.hitl.export": 6,
+    "harl.hitl.forget": 6,
     "harl.envs.check": 6,
     "harl": 5,
     "harl.runners": 4,

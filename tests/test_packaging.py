@@ -31,14 +31,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_wheel_holds_all_modules_and_configs(wheel: Path) -> None:
+def test_D_47_a_wheel_holds_all_modules_and_configs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "harl").rglob("*.py")}
     configs = {f"harl/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
     assert len(modules) > 50
     assert len(configs) > 10
-    assert modules | configs <= names
+    people = [
+        path for path in (ROOT / "harl" / "hitl").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert {".json", ".html", ".js", ".css"} <= {path.suffix for path in people}
+    assert modules | configs | {str(path.relative_to(ROOT)) for path in people} <= names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "outputs/"))]
 
 

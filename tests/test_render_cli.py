@@ -202,7 +202,7 @@ def test_res_07_a_moved_run_is_played_where_it_lies(
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
 
 
-def test_msk_04_and_ded_01_masks_and_departures_count(tmp_path: Path) -> None:
+def test_D_45_and_msk_04_and_ded_01_masks_and_departures_count(tmp_path: Path) -> None:
     for name, total in (("TwoLegal", 10.0), ("Deaths", 9.0)):
         folder = run(tmp_path, *world(name), *QUICK).folder
         for deterministic in (True, False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,9 +74,41 @@ def test_the_configuration_can_be_shown(tmp_path: Path) -> None:
 def test_help(tmp_path: Path) -> None:
     done = typed(tmp_path, "--help")
     assert done.code == 0
-    for word in ("algo: ", *ALGO_SCHEMAS, "env: mpe, pettingzoo", "experiment:"):
+    for word in ("env: mpe, pettingzoo", "experiment:", "--multirun", "clip_param: 0.2"):
         assert word in done.out
+    (algorithms,) = [line for line in done.out.splitlines() if line.startswith("  algo: ")]
+    assert sorted(algorithms.removeprefix("  algo: ").split(", ")) == sorted(ALGO_SCHEMAS)
     assert nothing_written(tmp_path)
+
+
+def test_help_shows_the_keys_of_what_is_chosen(tmp_path: Path) -> None:
+    done = typed(tmp_path, "--help", "algo=hasac", "algo.lr=0.125")
+    assert done.code == 0
+    assert "auto_alpha: " in done.out
+    assert "lr: 0.125" in done.out
+    assert "clip_param" not in done.out
+    assert typed(tmp_path, "--help", "algo=hasca").code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="there is no such signal on Windows")
+@pytest.mark.parametrize("asked", ["--help", "--cfg=job"])
+def test_nobody_who_reads_on_is_no_error(tmp_path: Path, asked: str) -> None:
+    """As with `python -m harl.train --help | head -1`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harl.train", asked],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(timeout=60) == -signal.SIGPIPE
+    assert said == ""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +146,7 @@ def test_usr_06_and_env_05_and_prc_07_what_is_wrong_is_said_before_anything_happ
     assert nothing_written(tmp_path)
 
 
-def test_cfg_01_everything_that_is_wrong_comes_at_once(tmp_path: Path) -> None:
+def test_G_11_and_D_47_and_cfg_01_everything_that_is_wrong_comes_at_once(tmp_path: Path) -> None:
     wrong = ["algo.lrr=1", "train.n_rollout_threads=x", "algo.gamma=1.5", "env.scenario=nope", "hydra.ouput_subdir=x"]
     done = typed(tmp_path, *wrong, "eval.eval_episodes=11")
     assert done.code == 2
@@ -205,7 +238,7 @@ def test_cfg_08_and_res_07_paths_are_meant_from_where_the_command_is_typed(tmp_p
     assert nothing_written(tmp_path / "there")
 
 
-def test_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path) -> None:
+def test_D_49_and_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path) -> None:
     first = run(tmp_path, "algo=mappo", "env=mpe", "model.hidden_sizes=[8,9]", "algo.lr=1e-3", "seed=11")
     plain = yaml.safe_load(first.folder.config.read_text(encoding="utf-8"))
     assert plain["model"]["hidden_sizes"] == [8, 9]
@@ -217,7 +250,7 @@ def test_cfg_09_a_run_is_reproduced_from_its_saved_configuration(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["lbforaging:Foraging-8x8-2p-3f-v3", "a/b*c", "CON", "x" * 300, "trailing."])
-def test_usr_11_and_cfg_06_any_name_makes_a_folder_and_is_recorded(tmp_path: Path, name: str) -> None:
+def test_D_48_and_usr_11_and_cfg_06_any_name_makes_a_folder_and_is_recorded(tmp_path: Path, name: str) -> None:
     done = typed(tmp_path, *cli_tiny(f"exp_name='{name}'", "train.num_env_steps=20", "eval.use_eval=false"))
     assert done.code == 0, done.err
     folder = only_run(tmp_path)

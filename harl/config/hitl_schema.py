@@ -11,7 +11,6 @@ TAKEOVER_MODES = ("auto", "mask_bc", "mask", "executed", "rlpd", "replay", "rlif
 REWARD_MODES = ("shape", "replace", "log")
 """What a person's praise and blame do to the reward."""
 
-_SECONDS = limits(at_least=0, at_most=86_400)
 _PORT = limits(at_least=0, at_most=65_535)
 
 
@@ -67,8 +66,6 @@ class FeedbackConfig:
     """Which of the displayed steps an event is about."""
     only_shown: bool
     """Credit displayed steps alone, not those that passed between two frames."""
-    grace_s: float = field(metadata=_SECONDS)
-    """Seconds that an on-policy update waits for late feedback."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +120,7 @@ class WebConfig(PeopleConfig):
     """Port of page and socket; 0 = a free one."""
     token_file: str | None = field(metadata=TEXT)
     """YAML file: role → token."""
-    origins: list[str] = field(metadata=TEXT)
+    origins: tuple[str, ...] | None = field(metadata=TEXT)
     """Further origins from which pages may connect."""
     scripts: bool
     """Whether clients that send no Origin, which browsers always do, may connect."""

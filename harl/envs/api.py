@@ -73,6 +73,10 @@ class Layout:
     """"EP" (environment-provided, one state for all) or "FP" (feature-pruned, one state per agent)."""
     has_masks: bool
     """Whether `available_actions` is given."""
+    meanings: tuple[tuple[str, ...] | None, ...] | None = None
+    """For people: what each agent's action does, in words, where the environment says so. One entry for each index of
+    a Discrete (of a MultiDiscrete: of all components, one after the other) or each column of a Box; what is done at
+    the same time is separated by ` & `, as `left & say B`."""
 
     @property
     def num_agents(self) -> int:
@@ -192,6 +196,20 @@ class VectorEnv(ABC):
     def render(self, env_index: int = 0) -> NDArray[np.uint8]:
         """Picture (H, W, 3) of one environment, without a display."""
         raise EnvError(f"{self.name} cannot be rendered")
+
+    def scene(self, env_index: int = 0) -> dict[str, Any] | None:
+        """What one environment looks like now, for whoever draws it; None where an environment cannot tell.
+
+        Much cheaper than `render`. Plain JSON: `bounds` [xmin, ymin, xmax, ymax] of what has to be visible, y upwards,
+        and `shapes`, drawn in this order. All have `id`, unique and the same as long as it is the same thing, `kind`,
+        and may have `agent`, the name of the agent that it is or belongs to. Colours are `#rrggbb`, lengths in the
+        unit of `bounds`.
+
+        - `circle`: `x`, `y`, `r`, `fill`, `label` (or None), and perhaps `alpha`, 0 to 1;
+        - `line`: `x1`, `y1`, `x2`, `y2`, `stroke`;
+        - `text`: `x`, `y`, `text`.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - most environments hold nothing
         """Free what the environments hold; may be called twice."""

@@ -40,8 +40,8 @@ PLAIN_NAMES = {"parallel_env", "env", "raw_env", "make_env", "make", "make_paral
 """Attributes that do not say which environment it is; the module does."""
 
 
-def load_factory(spec: str) -> Callable[..., Any]:
-    """The function or class that "package.module:attribute" names; the current directory is importable.
+def load_attribute(spec: str) -> Any:
+    """What "package.module:attribute" names; the current directory is importable.
 
     Raises:
         EnvError: the text has another form, or the module or attribute does not exist; with what is near.
@@ -60,6 +60,12 @@ def load_factory(spec: str) -> Callable[..., Any]:
             public = [known for known in dir(target) if not known.startswith("_")]
             raise EnvError(f"entry point {spec!r}: {_called(target)} has no {name!r}{_nearest(name, public)}")
         target = getattr(target, name)
+    return target
+
+
+def load_factory(spec: str) -> Callable[..., Any]:
+    """The function or class that "package.module:attribute" names; raises like `load_attribute`."""
+    target = load_attribute(spec)
     if not callable(target):
         raise EnvError(f"entry point {spec!r} is a {type(target).__name__}; it must be a function or class that builds")
     return target  # type: ignore[no-any-return]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from harl.envs import parallel_contract as contract
-from harl.envs.api import BoolArray, EnvError, FloatArray, Layout
+from harl.envs.api import EnvError, FloatArray, Layout
+from harl.envs.parallel_arrays import StepArrays
 from harl.envs.parallel_codec import ActionCodec, ObservationCodec, common_obs_shape, split_observation
 from harl.envs.parallel_state import StatePlan, plan_state
 
@@ -27,25 +28,6 @@ MAX_RESETS = 100
 MAX_METRICS = 32
 """How many names of numbers from infos are passed on."""
 EPISODE_LIMIT_NAMES = ("max_cycles", "max_episode_steps")
-
-
-@dataclass(frozen=True, slots=True)
-class EnvRow:
-    """What one environment writes: views of its row in the arrays of all environments (shapes as in `EnvStep`,
-    without the leading N). `state` is (*share_obs_shape) for EP and (A, *share_obs_shape) for FP."""
-
-    obs: FloatArray
-    state: FloatArray
-    available_actions: FloatArray | None
-    active: FloatArray
-    rewards: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    ended: BoolArray
-    """(1,), so that it can be written."""
-    final_obs: FloatArray
-    final_state: FloatArray
-    final_available_actions: FloatArray | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +41,7 @@ class Blueprint:
 
 
 class ParallelAdapter:
-    """Resets and steps one `ParallelEnv`, checks what it returns, and writes it into an `EnvRow`.
+    """Resets and steps one `ParallelEnv`, checks what it returns, and writes it into a row of `StepArrays`.
 
     Without a `blueprint` the environment is reset once, unseeded, to find out its masks and central state. Copies that
     share the set `noticed` log each notice once between them.
@@ -99,7 +81,7 @@ class ParallelAdapter:
         except EnvError as error:
             raise EnvError(f"{label}: {error}") from error.__cause__
 
-    def reset(self, row: EnvRow, seed: int | None = None) -> None:
+    def reset(self, row: StepArrays, seed: int | None = None) -> None:
         """Start an episode; a `seed` (0 to 2**32 - 1) also seeds the action spaces."""
         self._seed = self._seed if seed is None else seed
         self.metrics = {}
@@ -115,7 +97,7 @@ class ParallelAdapter:
             self._locate(error)
             raise
 
-    def step(self, actions: FloatArray, row: EnvRow) -> None:
+    def step(self, actions: FloatArray, row: StepArrays) -> None:
         """Take one step with `actions` (A, action_dim); where the episode ends, begin the next one."""
         try:
             self._step(actions, row)
@@ -188,7 +170,7 @@ class ParallelAdapter:
                 if own != first:
                     raise EnvError(f"agent {name!r} has the space {own}, in the first environment {first}; they differ")
 
-    def _begin_episode(self, row: EnvRow, seed: int | None) -> None:
+    def _begin_episode(self, row: StepArrays, seed: int | None) -> None:
         self._episode += 1
         self._steps = 0
         observations, infos, self._listed = self._reset_env(seed)
@@ -212,7 +194,7 @@ class ParallelAdapter:
             seed = None
         raise EnvError(f"after each of {MAX_RESETS} resets there was no agent in env.agents or no observation")
 
-    def _step(self, actions: FloatArray, row: EnvRow) -> None:
+    def _step(self, actions: FloatArray, row: StepArrays) -> None:
         sent = {}
         for agent in self._listed:
             index = self._slots[agent]
@@ -244,7 +226,7 @@ class ParallelAdapter:
         self._begin_episode(row, None)
 
     def _settle(
-        self, rewards: dict[Any, Any], terminations: dict[Any, Any], truncations: dict[Any, Any], row: EnvRow
+        self, rewards: dict[Any, Any], terminations: dict[Any, Any], truncations: dict[Any, Any], row: StepArrays
     ) -> list[bool]:
         """Write rewards and end flags of the step; returns who takes part in the next one."""
         row.rewards[...] = 0.0

@@ -5,7 +5,7 @@ Letters used for shapes: N environments, A agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from harl.envs.api import EnvStep, FloatArray, Layout
+
+
+class PeopleError(RuntimeError):
+    """The run was told to wait for people, and they did not come."""
 
 
 class Source(IntEnum):
@@ -65,6 +69,8 @@ class Stage:
     algo: str
     folder: Path
     """The run folder; recordings go to `people/` in it."""
+    sums_rewards: bool
+    """Whether the rewards of all agents are added up before they are learned from (`env.reward=shared_sum`)."""
     total_steps: int
     """Environment steps at which the run ends; 0 where it has no such end."""
     render: Callable[[int], NDArray[np.uint8]]
@@ -82,6 +88,10 @@ class Stage:
     """Write a line into the log of the run."""
     metrics: Callable[[dict[str, float]], None]
     """Take numbers into the means of the next line of the log."""
+    env_state: Callable[[], Mapping[str, Any] | None] = lambda: None
+    """State of the environments as `VectorEnv.get_state` gives it; None where it cannot be saved."""
+    seed_of: Callable[[int], int | None] = lambda env: None
+    """Seed with which an environment was reset last, where known."""
 
 
 class Bridge(Protocol):

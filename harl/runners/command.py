@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,10 +18,11 @@ from harl.algorithms.base import NonFiniteError
 from harl.config import Config, ConfigError, expand_sweep, normalise_overrides
 from harl.envs.api import EnvError, Layout
 from harl.experiment.files import StorageError
+from harl.hitl.bridge import PeopleError
 from harl.registry import make_envs, unsupported
 from harl.runners.job import configure
 
-EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, StorageError)
+EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, PeopleError, StorageError)
 """Errors whose text says what is wrong and what to do; a traceback would add nothing."""
 
 
@@ -43,7 +45,9 @@ class Command:
     multirun: bool
     """Whether it is a sweep."""
     inspects: bool
-    """Whether Hydra is only asked to show something."""
+    """Whether it only asks to be shown something."""
+    asks_help: bool
+    """Whether that is the help."""
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Command:
@@ -65,6 +69,7 @@ class Command:
             config_dirs=config_dirs,
             multirun=parsed.multirun,
             inspects=bool(parsed.cfg or parsed.info or parsed.hydra_help or parsed.help),
+            asks_help=bool(parsed.help),
         )
 
     def check(self) -> None:
@@ -87,6 +92,23 @@ class Command:
                 errors |= dict.fromkeys(error.errors)
         if errors:
             raise ConfigError(list(errors))
+
+
+@contextlib.contextmanager
+def ended_by_a_closed_pipe() -> Iterator[None]:
+    """Let the process end without a word when nobody reads on (`… --help | head`), as other programs do.
+
+    For what is only shown: a run must not end like this.
+    """
+    if not hasattr(signal, "SIGPIPE"):  # Windows
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 def for_every_job(overrides: Sequence[str]) -> list[str]:

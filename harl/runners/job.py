@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harl.config import Config, ConfigError, build_config, from_dict, load_yaml, portable_name, to_dict
-from harl.experiment.run_folder import RunFolder, find_runs
+from harl.experiment.run_folder import RunFolder, RunFolderError, find_runs
 from harl.runners import RUNNER_REGISTRY
 from harl.runners.runner import Runner
 
 CHANGEABLE = (
-    "train.num_env_steps", "train.log_interval", "eval.interval", "checkpoint.", "logger.", "device.", "resume",
+    "train.num_env_steps", "train.log_interval", "eval.interval", "checkpoint.", "logger.", "device.", "hitl.",
+    "resume",
 )  # fmt: skip
 """Keys that may be given another value when a run is continued: they change how long it goes on and what it says of
 itself, not what it is."""
@@ -29,11 +30,37 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
     Raises:
         ConfigError: everything that is wrong.
     """
-    config = build_config(overrides, extra_config_dirs)
+    try:
+        config = build_config(overrides, extra_config_dirs)
+    except ConfigError as error:
+        raise ConfigError([*error.errors, *_not_to_be_changed(overrides, extra_config_dirs)]) from None
     if config.run.resume is None:
         return config
     stored = load_yaml(RunFolder.open(config.run.resume).config)
     return continued(stored, config, overrides)
+
+
+def _not_to_be_changed(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path]) -> list[str]:
+    """What must not change in the run that is continued, among overrides of which others are wrong in themselves.
+
+    They are looked at one by one; those that are wrong, or mean nothing without another one, are passed over.
+    """
+    found: list[str] = []
+    resume = [override for override in overrides if override.lstrip("+").startswith("resume=")]
+    for override in overrides:
+        try:
+            typed = build_config([*resume, override] if override not in resume else resume, extra_config_dirs)
+        except ConfigError:
+            continue
+        if typed.run.resume is None:
+            return []
+        try:
+            continued(load_yaml(RunFolder.open(typed.run.resume).config), typed, [override])
+        except RunFolderError as error:
+            return [str(error)]
+        except ConfigError as error:
+            found += error.errors
+    return found
 
 
 def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config:
@@ -45,6 +72,9 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
     changed = dict(old)
+    if "hitl" in keys:  # another mode has other keys
+        changed = {key: value for key, value in old.items() if not key.startswith("hitl.")}
+        changed |= {key: value for key, value in new.items() if key.startswith("hitl.")}
     refused = [
         f"{key}: the run that is continued has its own configuration, of which no recipe is a part; leave {key} out"
         for key in keys
@@ -86,22 +116,26 @@ def earlier_run(config: Config) -> RunFolder | None:
     return None
 
 
-def run_or_continue(config: Config) -> tuple[float | None, str]:
+def run_or_continue(config: Config, run: Callable[[Config], float | None]) -> tuple[float | None, str]:
     """Do one job of a sweep: skip it if it was completed, continue it if it was begun, else run it.
+
+    Args:
+        config: the job.
+        run: how a job is run.
 
     Returns:
         Its last mean return, and what was done.
     """
     earlier = earlier_run(config)
     if earlier is None:
-        return runner_for(config).run(), "run"
+        return run(config), "run"
     if earlier.completed:
         done = json.loads((earlier.path / "COMPLETED").read_text(encoding="utf-8"))
         return done["last_return"], f"was completed already: {earlier.path}"
     if not any(earlier.checkpoints.glob("[0-9]*")):
-        return runner_for(config).run(), "run"
+        return run(config), "run"
     resumed = dataclasses.replace(config.run, resume=str(earlier.path))
-    return runner_for(dataclasses.replace(config, run=resumed)).run(), f"continued: {earlier.path}"
+    return run(dataclasses.replace(config, run=resumed)), f"continued: {earlier.path}"
 
 
 def _identity(config: Config) -> dict[str, Any]:

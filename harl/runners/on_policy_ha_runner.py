@@ -23,10 +23,13 @@ class OnPolicyHARunner(OnPolicyBaseRunner):
         advantages = normalised(self.advantages, buffer.weights())
         factor = buffer.arranged(torch.ones(buffer.episode_length, buffer.num_envs, 1, device=self.device))
         infos: dict[str, dict[str, float]] = {}
-        for agent in self.update_order():
+        order = self.update_order()
+        for agent in order:
             actor = self.actors[agent]
             data = buffer.actor_data(agent, advantages, factor)
             infos[self.layout.agents[agent]] = actor.train(data, self.lesson(agent))
+            if agent == order[-1]:  # nobody comes after it
+                break
             ratio = aggregate_ratio(actor.log_probs(data) - data.log_probs, self.algo.action_aggregation)
             # Where the agent was not there, or a person decided, its policy had no part in what happened.
             factor = factor * torch.where(data.weights > 0, ratio, 1.0)

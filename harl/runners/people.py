@@ -162,14 +162,16 @@ class People(ABC):
             scenario=envs.scenario,
             algo=name,
             folder=runner.folder.path,
+            sums_rewards=runner.env_args.reward == "shared_sum",
             total_steps=runner.total_steps,
             render=envs.render,
-            scene=getattr(envs, "scene", lambda _: None),
+            scene=envs.scene,
             earliest=self.earliest,
             stopping=lambda: runner.stop_requested,
             log_probs=log_probs,
             notice=runner.logger.message,
             metrics=self.counts.mean,
+            env_state=lambda: envs.get_state() if envs.can_save_state else None,
         )
         self.bridge.attach(stage, first)
 

@@ -10,11 +10,14 @@ from pathlib import Path
 import torch
 
 from harl.config import RenderOptions
+from harl.envs.api import FloatArray, VectorEnv
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.run_folder import RunFolder
 from harl.experiment.seeding import Purpose, SeedStreams, draw_seed
 from harl.experiment.video import available_encoder
+from harl.hitl.bridge import Bridge, Stage
 from harl.registry import make_envs
+from harl.runners.audience import Audience
 from harl.runners.evaluation import Episode, play
 from harl.runners.film import Film
 from harl.runners.policy import load_policy
@@ -26,10 +29,11 @@ class Playback:
     Args:
         run: the run folder.
         options: which checkpoint, how many episodes, with or without video.
+        bridge: how people take part; None for nobody.
     """
 
-    def __init__(self, run: str | Path, options: RenderOptions) -> None:
-        self.options = options
+    def __init__(self, run: str | Path, options: RenderOptions, bridge: Bridge | None = None) -> None:
+        self.options, self.bridge = options, bridge
         self.folder = RunFolder.open(run)
         self.policy = load_policy(run, options.checkpoint)
         seed = options.seed if options.seed is not None else self.policy.config.run.seed
@@ -57,7 +61,9 @@ class Playback:
         generator = torch.Generator().manual_seed(self.streams.integer(Purpose.SAMPLING))
         seeds = self.streams.env_seeds(Purpose.RENDER_ENVS, 1)
         with contextlib.ExitStack() as stack:
-            envs = stack.enter_context(contextlib.closing(make_envs(self.policy.config.env, 1, self.options.video)))
+            shown = self.options.video or self.bridge is not None
+            envs = stack.enter_context(contextlib.closing(make_envs(self.policy.config.env, 1, shown)))
+            audience = None if self.bridge is None else Audience(self.bridge, self._stage(envs))
             film = None
             if self.options.video:
                 film = stack.enter_context(Film(envs, self.folder.videos, self._stem, self.options.fps))
@@ -69,10 +75,40 @@ class Playback:
                 self.options.deterministic,
                 generator,
                 picture=None if film is None else film.picture,
+                audience=audience,
             )
         assert episodes is not None
         self.videos = [] if film is None else film.paths
         return episodes
+
+    def _stage(self, envs: VectorEnv) -> Stage:
+        """What people are told of the playback."""
+        config, team = self.policy.config, self.policy.team
+        name = config.algo.algo.name
+
+        def log_probs(obs: FloatArray, masks: FloatArray | None, actions: FloatArray) -> FloatArray | None:
+            return None  # recurrent policies would need the memory that `play` keeps
+
+        return Stage(
+            layout=team.layout,
+            num_envs=envs.num_envs,
+            purpose="evaluate",
+            title=f"{name} on {envs.name}/{envs.scenario}, trained for {self.policy.env_steps:,} environment steps",
+            env_name=envs.name,
+            scenario=envs.scenario,
+            algo=name,
+            folder=self.folder.path,
+            sums_rewards=config.env.reward == "shared_sum",
+            total_steps=0,
+            render=envs.render,
+            scene=envs.scene,
+            earliest=lambda: 0,
+            stopping=lambda: False,
+            log_probs=log_probs,
+            notice=print,
+            metrics=lambda numbers: None,
+            env_state=lambda: envs.get_state() if envs.can_save_state else None,
+        )
 
     def summary(self, episodes: Sequence[Episode]) -> str:
         """Mean and spread of the returns, summed over agents and of each agent; episodes with people apart."""

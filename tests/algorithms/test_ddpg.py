@@ -205,7 +205,7 @@ def test_agents_that_were_not_there_do_not_enter_the_loss() -> None:
     assert not changed(*results)
 
 
-def test_D_35_nobody_in_the_batch_gives_no_gradient_and_no_nan() -> None:
+def test_G_7_and_D_35_nobody_in_the_batch_gives_no_gradient_and_no_nan() -> None:
     for algo in ALGORITHMS:
         runner = learners(algo, team_layout(kind_for(algo)))
         before = parameters(runner)

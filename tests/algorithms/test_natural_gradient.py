@@ -48,7 +48,7 @@ def shifted(policy: StochasticPolicy, by: Tensor) -> StochasticPolicy:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_fisher_product_equals_differences_of_the_gradient_of_the_kl(kind: str) -> None:
+def test_G_3_fisher_product_equals_differences_of_the_gradient_of_the_kl(kind: str) -> None:
     policy, data, weights = policy_and_rows(kind)
     size = sum(parameter.numel() for parameter in policy.parameters())
     product = FisherProduct(policy, data, weights, DAMPING)

@@ -106,7 +106,7 @@ def whole_update(disturb: Callable[[OnPolicyBaseRunner], None], algo: str, state
 
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
 @pytest.mark.parametrize("algo", ALGOS)
-def test_D_07_noise_in_rows_of_a_dead_agent_changes_no_actor(algo: str, state_type: str) -> None:
+def test_G_7_and_D_07_noise_in_rows_of_a_dead_agent_changes_no_actor(algo: str, state_type: str) -> None:
     def disturb(runner: OnPolicyBaseRunner) -> None:
         gone = (runner.buffer.active[:-1] == 0).squeeze(-1)
         random = torch.Generator().manual_seed(9)
@@ -134,7 +134,7 @@ def test_D_35_actor_of_an_agent_that_was_away_for_the_whole_rollout_is_left_alon
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_D_35_nobody_there_at_all(algo: str) -> None:
+def test_G_7_and_D_35_nobody_there_at_all(algo: str) -> None:
     runner = small_runner(team_layout(), algo)
     fill(runner)
     runner.buffer.active.zero_()

@@ -23,7 +23,7 @@ def test_HET_02_columns_beyond_an_agents_own_width_are_zero() -> None:
     assert (log_probs[:, :2, 0] < 0).all()
 
 
-def test_HET_05_padded_actions_can_never_be_chosen() -> None:
+def test_D_37_and_HET_05_padded_actions_can_never_be_chosen() -> None:
     team = small_runner(hetero_layout()).team
     # The mask claims that every column is allowed, also those that are no action of the agent.
     obs, masks = torch.randn(100_000, 4, 11), torch.ones(100_000, 4, 5)
@@ -51,7 +51,7 @@ def test_HET_05_agents_with_few_and_many_actions_do_not_share_indices() -> None:
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_padding_of_observations_never_reaches_a_network(algo: str) -> None:
+def test_D_05_padding_of_observations_never_reaches_a_network(algo: str) -> None:
     results = []
     for padding in (0.0, 1e6):
         runner = small_runner(hetero_layout(), algo, **ALGOS[algo])
@@ -97,7 +97,7 @@ def test_each_agent_acts_by_its_own_policy_on_its_own_row(kind: str, shared: boo
         torch.testing.assert_close(actions[:, i], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_actions_for_the_environment_stay_within_each_agents_bounds() -> None:
+def test_D_28_actions_for_the_environment_stay_within_each_agents_bounds() -> None:
     layout = hetero_layout()
     clip = ActionClipper(layout)
     clipped = clip(torch.full((1, 4, 2), 100.0))

@@ -32,7 +32,7 @@ def temperature(ratio: float = 0.98, alpha: float = 0.2, auto: bool = True, lr: 
     ],
     ids=str,
 )
-def test_D_04_target_entropy(space: spaces.Space[Any], expected: float) -> None:
+def test_G_6_and_D_04_target_entropy(space: spaces.Space[Any], expected: float) -> None:
     assert temperature().target(ActionCode(space), None) == pytest.approx(expected, abs=5e-4)
 
 
@@ -57,7 +57,7 @@ def test_ratio_is_configurable_and_reaches_the_actor() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.98, 0.5])
-def test_D_04_temperature_brings_a_bandit_to_the_requested_entropy(ratio: float) -> None:
+def test_G_6_and_D_04_temperature_brings_a_bandit_to_the_requested_entropy(ratio: float) -> None:
     """The best policy at temperature α is softmax(reward / α), so α settles where that has the target entropy."""
     rewards, alpha, code = (
         torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0]),

@@ -143,7 +143,7 @@ def views(actor: TRPO, vector: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kl", [0.01, 0.5, float("nan")])
-def test_NUM_08_step_at_or_over_the_limit_is_never_taken(kl: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_G_3_and_NUM_08_step_at_or_over_the_limit_is_never_taken(kl: float, monkeypatch: pytest.MonkeyPatch) -> None:
     actor, data = actor_and_rows(algo__kl_threshold=0.01)
     before = actor.vector.detach().clone()
     judge = TRPO._judge

@@ -81,7 +81,7 @@ def test_NUM_02_advantage_has_both_terms_on_the_scale_of_rewards(monkeypatch: py
 
 
 @pytest.mark.parametrize(("when", "updates"), [("iteration", 1), ("minibatch", 10)])
-def test_normaliser_moves_once_an_iteration_or_once_a_minibatch(when: str, updates: int) -> None:
+def test_D_31_and_D_32_normaliser_moves_once_an_iteration_or_once_a_minibatch(when: str, updates: int) -> None:
     runner = small_runner(
         team_layout(), algo__valuenorm_update=when, algo__critic_epoch=5, algo__critic_num_mini_batch=2
     )

@@ -23,7 +23,7 @@ from tests.buffers.transitions import GAMMA, World, assert_matches, buffer_of, c
     [("EP", "shared_sum"), ("EP", "shared_mean"), ("FP", "shared_sum"), ("FP", "shared_mean"), ("FP", "individual")],
 )
 @pytest.mark.parametrize("n_step", [1, 3, 20])
-def test_rows_match_a_walk_through_lists(n_step: int, state_type: str, reward: str, time_limit: str) -> None:
+def test_G_5_rows_match_a_walk_through_lists(n_step: int, state_type: str, reward: str, time_limit: str) -> None:
     """G.5: several environments, ends of episodes and of agents, a ring that is part full, full and written over."""
     layout = layout_of(state_type=state_type, has_masks=n_step == 3)
     # 25 slots of 3 environments: 76 is no multiple of 3.
@@ -39,7 +39,7 @@ def test_rows_match_a_walk_through_lists(n_step: int, state_type: str, reward: s
     assert kinds >= {(True, True, False), (True, False, True), (False, True, False), (False, False, True)}
 
 
-def test_look_ahead_longer_than_the_ring_and_than_any_episode() -> None:
+def test_G_5_look_ahead_longer_than_the_ring_and_than_any_episode() -> None:
     layout = layout_of(state_type="FP")
     buffer = buffer_of(layout, 10, 2, 20, reward="individual")
     world = World(layout, 2, leaves=0.0, ends=0.0)

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harl.buffers import replay
 from harl.buffers.replay import ReplayBatch, ReplayBuffer
@@ -45,6 +46,44 @@ def test_what_is_stored_is_copied_and_carries_no_gradient_MEM01() -> None:
         assert torch.equal(one, other), field.name
         assert not one.requires_grad
         assert one.is_contiguous()
+
+
+class Costs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the operations of torch that are called, and how large what they make is."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.called: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.called.append(func.overloadpacket.__name__)
+            self.largest = max(self.largest, *(t.numel() for t in torch.utils._pytree.tree_leaves(made)))
+        return made
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_PRF_03_and_P_2_a_sample_costs_its_own_rows_whatever_the_size_of_the_buffer(n_step: int) -> None:
+    """What is stored are contiguous arrays without a graph, and nothing of the length of the buffer is made of them."""
+    layout, costs = layout_of(has_masks=True), []
+    for capacity in (40, 4000):
+        buffer = buffer_of(layout, capacity=capacity, n_step=n_step)
+        world = World(layout, 2, ends=0.1)
+        for _ in range(capacity // 2):
+            world.step(buffer)
+        assert len(buffer) == capacity
+        for rows in (*buffer._before._rows, *buffer._after._rows):
+            assert len(rows) == capacity
+            assert rows.is_contiguous()
+            assert not rows.requires_grad
+        mode = Costs()
+        with mode:
+            buffer.sample(8)
+        costs.append((mode.called, mode.largest))
+    assert costs[0] == costs[1]
+    assert costs[1][1] < 4000
 
 
 def test_float64_becomes_float32_DTY01() -> None:

@@ -42,7 +42,7 @@ class Spy(BaseParallelWrapper):
     [(SPREAD, (18, 18, 18), (5, 5, 5)), ("mpe2.simple_speaker_listener_v4:parallel_env", (3, 11), (3, 5))],
 )
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
-def test_mpe2_is_truncated_at_25_and_keeps_its_final_observation(
+def test_D_36_mpe2_is_truncated_at_25_and_keeps_its_final_observation(
     entry_point: str, widths: tuple[int, ...], numbers: tuple[int, ...], state_type: str
 ) -> None:
     env = make_parallel_vector_env(entry_point, {}, 2, state_type)

@@ -34,7 +34,7 @@ def test_seed_of_an_environment_does_not_depend_on_how_many_there_are() -> None:
     assert streams.env_seeds(Purpose.EVAL_ENVS, 20)[:5] == streams.env_seeds(Purpose.EVAL_ENVS, 5)
 
 
-def test_neighbouring_seeds_share_no_environment() -> None:
+def test_D_34_neighbouring_seeds_share_no_environment() -> None:
     """With `seed + i`, run 1's second environment would be run 2's first."""
     used = [seed for run in range(50) for seed in SeedStreams(run).env_seeds(Purpose.TRAIN_ENVS, 20)]
     assert len(set(used)) == 1000

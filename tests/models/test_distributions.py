@@ -169,7 +169,7 @@ def test_D_03_kl_weighs_actions_by_the_old_probabilities() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0])
-def test_D_03_categorical_kl_equals_torchs(scale: float) -> None:
+def test_G_3_and_D_03_categorical_kl_equals_torchs(scale: float) -> None:
     logits = torch.randn(50, 7, generator=generator()).double() * 2
     moved = logits + scale * torch.randn(50, 7, generator=generator(1))
     expected = torch.distributions.kl_divergence(
@@ -200,7 +200,7 @@ def test_kl_of_a_multi_part_action_is_the_sum_over_its_parts() -> None:
     assert torch.equal(MultiCategorical(old, [3, 2]).kl(MultiCategorical(new, [3, 2])), parts[0] + parts[1])
 
 
-def test_gaussian_kl_equals_torchs_summed_over_dimensions() -> None:
+def test_G_3_gaussian_kl_equals_torchs_summed_over_dimensions() -> None:
     means = torch.randn(2, 20, 3, generator=generator()).double()
     stds = torch.rand(2, 3, generator=generator(1)).double() + 0.2
     normals = [torch.distributions.Normal(mean, std) for mean, std in zip(means, stds, strict=True)]
@@ -229,7 +229,7 @@ def test_information_in_coordinates_is_the_curvature_of_the_kl(kind: str) -> Non
     torch.testing.assert_close(jacobian.T @ (information.unsqueeze(1) * jacobian), curvature, rtol=1e-6, atol=1e-9)
 
 
-def test_ratio_of_several_factors_is_their_product_or_their_mean() -> None:
+def test_D_01_ratio_of_several_factors_is_their_product_or_their_mean() -> None:
     log_ratio = torch.tensor([[0.1, -0.3], [0.0, 0.0]])
     torch.testing.assert_close(aggregate_ratio(log_ratio, "prod"), torch.tensor([[0.81873], [1.0]]), rtol=0, atol=1e-5)
     torch.testing.assert_close(aggregate_ratio(log_ratio, "mean"), torch.tensor([[0.92299], [1.0]]), rtol=0, atol=1e-5)

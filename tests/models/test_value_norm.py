@@ -19,7 +19,7 @@ def test_D_19_statistics_are_part_of_the_state() -> None:
     assert torch.equal(other.normalize(torch.tensor([[7.0]])), norm.normalize(torch.tensor([[7.0]])))
 
 
-def test_statistics_stay_registered_after_a_move() -> None:
+def test_D_19_statistics_stay_registered_after_a_move() -> None:
     moved = ValueNorm().to(torch.float64)
     assert set(moved.state_dict()) == {"running_mean", "running_mean_sq", "debiasing_term"}
 

@@ -19,7 +19,20 @@ from harl.runners import OffPolicyBaseRunner, RunInterrupted
 from harl.runners.job import runner_for
 from tests.algorithms.learners import ALGORITHMS, sizes
 
-__all__ = ["ALGORITHMS", "QUICK", "TINY", "config_for", "env_for", "fixture", "make", "resume", "run", "stop_at"]
+__all__ = [
+    "ALGORITHMS",
+    "QUICK",
+    "TINY",
+    "config_for",
+    "defaults",
+    "env_defaults",
+    "env_for",
+    "fixture",
+    "make",
+    "resume",
+    "run",
+    "stop_at",
+]
 
 TINY: dict[str, Any] = {
     "train.n_rollout_threads": 2,
@@ -63,12 +76,14 @@ def fixture(name: str, module: str = "tests.envs.fixtures", **kwargs: Any) -> st
 
 
 @functools.cache
-def _algo_defaults(algo: str) -> str:
+def defaults(algo: str) -> str:
+    """The whole configuration of an algorithm as nothing else is typed, as JSON."""
     return json.dumps(to_dict(build_config([f"algo={algo}", "device.name=cpu"])))
 
 
 @functools.cache
-def _env_defaults(env: str) -> str:
+def env_defaults(env: str) -> str:
+    """The section `env` of a task or of a `fixture`, as JSON."""
     if env in MPE:
         return json.dumps(to_dict(build_config(MPE[env]))["env"])
     entry_point, kwargs = json.loads(env)
@@ -82,8 +97,8 @@ def config_for(algo: str, env: str | None = None, **overrides: Any) -> Config:
 
     Composing takes longer than such a run, so algorithms and environments are composed once each.
     """
-    data = json.loads(_algo_defaults(algo))
-    data["env"] = json.loads(_env_defaults(env or env_for(algo)))
+    data = json.loads(defaults(algo))
+    data["env"] = json.loads(env_defaults(env or env_for(algo)))
     values = {**TINY, **sizes(algo, 8), **EXACT.get(algo, {})}
     values |= {key.replace("__", "."): value for key, value in overrides.items()}
     for key, value in values.items():

@@ -64,6 +64,39 @@ class MaskedParts(FixtureEnv):
         return float(action[0])
 
 
+class Parts(ConstReward):
+    """MultiDiscrete([3, 2]) agents without masks; each is rewarded by how few of its parts are 0."""
+
+    def __init__(self) -> None:
+        super().__init__(T=6)
+        self.set_spaces(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.MultiDiscrete([3, 2]))
+
+    def reward(self, agent: str, action: Any) -> float:
+        if not self.action_spaces[agent].contains(action):
+            raise ValueError(f"{agent} was sent {action!r}, which is not in {self.action_spaces[agent]}")
+        return float(np.count_nonzero(action))
+
+
+class Widths(FixtureEnv):
+    """A Discrete(3) agent that sees 2 numbers and a Discrete(5) agent that sees 4."""
+
+    SEES = (2, 4)
+
+    def __init__(self) -> None:
+        super().__init__(2, T=6)
+        agents = dict(zip(self.possible_agents, self.SEES, strict=True))
+        self.observation_spaces = {agent: spaces.Box(0.0, 1.0, (width,), np.float32) for agent, width in agents.items()}
+        self.action_spaces = {agent: spaces.Discrete(width + 1) for agent, width in agents.items()}
+
+    def observe(self, agent: str) -> Any:
+        return self.rng.random(self.observation_spaces[agent].shape, np.float32)
+
+    def reward(self, agent: str, action: Any) -> float:
+        if not self.action_spaces[agent].contains(action):
+            raise ValueError(f"{agent} was sent {action!r}, which is not in {self.action_spaces[agent]}")
+        return float(action)
+
+
 class Doubles(ConstReward):
     """Observations and bounded actions in float64; an action of another dtype or outside of the bounds raises."""
 

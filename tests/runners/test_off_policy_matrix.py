@@ -58,6 +58,15 @@ def test_it_trains_one_network_for_all(tmp_path: Path, algo: str, env: str, stat
     assert all_finite(runner)
 
 
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_D_09_a_team_of_one_with_a_state_for_each_agent(tmp_path: Path, algo: str) -> None:
+    env = fixture("Identity" if algo == "had3qn" else "IdentityBox", agents=1)
+    runner = run(tmp_path, algo, env, **SHORT, **QUICK, **STATES["FP"])
+    assert runner.total_it == 12
+    assert runner.layout.agents == ("agent_0",)
+    assert all_finite(runner)
+
+
 @pytest.mark.parametrize("env", [env for env in ENVS if not possible("had3qn", env)])
 def test_CFG_13_had3qn_refuses_other_actions_with_algorithms_that_fit(tmp_path: Path, env: str) -> None:
     with pytest.raises(ConfigError) as refused:

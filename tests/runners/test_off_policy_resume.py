@@ -28,7 +28,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OffPolicyBas
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_RES_04_D_44_stopped_and_resumed_equals_straight_through(
+def test_G_8_and_RES_04_D_44_stopped_and_resumed_equals_straight_through(
     tmp_path: Path, straight: dict[str, OffPolicyBaseRunner], algo: str
 ) -> None:
     """Weights, slow copies, optimisers, temperatures, replay, generators, counters: to the bit."""

@@ -64,7 +64,7 @@ def test_D_43_warm_up_may_be_shorter_than_a_batch(tmp_path: Path, algo: str, war
     assert all(vector.isfinite().all() for vector in parameters(runner).values())
 
 
-def test_budget_includes_the_warm_up_and_is_kept_to_the_step(tmp_path: Path) -> None:
+def test_D_39_budget_includes_the_warm_up_and_is_kept_to_the_step(tmp_path: Path) -> None:
     runner = make(tmp_path, "matd3", EPISODIC)
     drawn, chosen = [], []
     sample_actions, get_actions = runner.sample_actions, runner.get_actions
@@ -183,10 +183,11 @@ def test_rendering_in_mid_run_does_not_change_training(
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_numbers_in_the_log(finished: dict[str, OffPolicyBaseRunner], algo: str) -> None:
+def test_D_40_numbers_in_the_log(finished: dict[str, OffPolicyBaseRunner], algo: str) -> None:
     runner = finished[algo]
     untrained, *rows = metrics(runner.folder)
     assert untrained["env_steps"] == "0"
+    assert {"eval/return_sum", "eval/episode_length"} <= untrained.keys()
     assert [row["env_steps"] for row in rows] == ["20", "40", "60", "80"]
     wanted = {"critic/value_loss", "critic/critic_grad_norm", "critic/q"}
     wanted |= {f"agent/agent_{i}/{name}" for i in range(3) for name in ("policy_loss", "actor_grad_norm")}

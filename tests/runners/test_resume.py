@@ -48,7 +48,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("stop", "number"), [(46, signal.SIGTERM), (40, signal.SIGINT)], ids=["within", "between"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_res_04_stopped_and_resumed_equals_straight_through(
+def test_G_8_and_D_44_and_res_04_stopped_and_resumed_equals_straight_through(
     tmp_path: Path, kind: str, stop: int, number: signal.Signals
 ) -> None:
     """Also RES-01: counters and schedules go on where they were."""

@@ -64,7 +64,7 @@ def test_team_that_terminates() -> None:
     assert advantages(runner) == [0.75, -1.0, 2.0]
 
 
-def test_team_that_is_cut_is_bootstrapped_from_the_final_state() -> None:
+def test_D_14_team_that_is_cut_is_bootstrapped_from_the_final_state() -> None:
     runner = team_of_two("EP")
     end(runner, 1, [False, False], [True, True])
     add_final(runner, 1, 0, 10.0)
@@ -142,7 +142,7 @@ def test_individual_rewards_stay_with_their_agents() -> None:
     assert torch.equal(runner.learning_rewards(), runner.buffer.rewards)
 
 
-def test_D_16_returns_without_gae_are_bootstrapped_on_the_scale_of_rewards() -> None:
+def test_G_4_and_D_16_returns_without_gae_are_bootstrapped_on_the_scale_of_rewards() -> None:
     runner = runner_with_values(1, 1, 2, "EP", algo__use_gae=False, algo__use_valuenorm=True)
     assert runner.critic.value_normalizer is not None
     runner.critic.value_normalizer.update(torch.tensor([[90.0], [110.0]]))
@@ -302,7 +302,7 @@ def brute_force(life: Life, t: int, rewards: Tensor, values: Tensor, time_limit:
 @pytest.mark.parametrize("use_gae", [True, False])
 @pytest.mark.parametrize("time_limit", ["bootstrap", "mask", "ignore"])
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
-def test_random_ends_equal_brute_force(state_type: str, time_limit: str, use_gae: bool) -> None:
+def test_G_4_and_D_14_random_ends_equal_brute_force(state_type: str, time_limit: str, use_gae: bool) -> None:
     how: dict[str, Any] = {"algo__time_limit": time_limit, "algo__use_gae": use_gae, "env__reward": "shared_sum"}
     if state_type == "FP":
         how["env__reward"] = "individual"

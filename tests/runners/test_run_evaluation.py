@@ -85,7 +85,7 @@ def test_log_11_evaluation_episodes_differ_and_come_again(tmp_path: Path) -> Non
     assert min(column(runner.folder, "eval/return_sum_std")) > 0
 
 
-def test_equal_quota_of_episodes_for_each_environment(tmp_path: Path) -> None:
+def test_D_33_equal_quota_of_episodes_for_each_environment(tmp_path: Path) -> None:
     runner = run(tmp_path, "env=mpe", "eval.eval_episodes=12", "eval.n_eval_rollout_threads=4", "eval.interval=80")
     lines = [line for line in evaluations(runner.folder) if line["env_steps"] == 0]
     assert sorted((line["env"], line["episode"]) for line in lines) == [(n, k) for n in range(4) for k in range(3)]

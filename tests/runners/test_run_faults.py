@@ -42,7 +42,7 @@ def _numbers(value: Any) -> list[float]:
 
 @pytest.mark.parametrize("algo", ["happo", "mappo"])
 @pytest.mark.parametrize(("where", "value"), [("obs", "nan"), ("reward", "nan"), ("obs", "inf"), ("reward", "inf")])
-def test_dty_03_not_a_number_from_an_environment_stops_the_run(
+def test_D_53_and_dty_03_not_a_number_from_an_environment_stops_the_run(
     tmp_path: Path, algo: str, where: str, value: str
 ) -> None:
     NaNAt.built = 0

@@ -126,7 +126,7 @@ def test_prf_02_evaluation_is_timed_apart(tmp_path: Path, monkeypatch: pytest.Mo
     assert steps == 4 * 25
 
 
-def test_mem_01_nothing_that_is_kept_has_a_graph(tmp_path: Path) -> None:
+def test_D_46_and_mem_01_nothing_that_is_kept_has_a_graph(tmp_path: Path) -> None:
     runner = run(tmp_path, "env=mpe", *QUICK)
     stored = [value for value in vars(runner.buffer).values() if isinstance(value, torch.Tensor)]
     assert len(stored) > 8
@@ -153,7 +153,7 @@ def test_mem_04_and_log_07_no_process_is_started_and_files_stay_few(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_log_07_five_hundred_updates_of_ten_agents_with_few_files(tmp_path: Path) -> None:
+def test_D_48_and_log_07_five_hundred_updates_of_ten_agents_with_few_files(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource", reason="limits on open files are a thing of Unix")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
@@ -186,7 +186,7 @@ def resident_at(folder: Path, iterations: tuple[int, int], *overrides: str) -> l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["happo", "mappo"])
-def test_mem_01_and_usr_09_memory_is_flat_from_update_300_to_1500(tmp_path: Path, algo: str) -> None:
+def test_D_46_and_mem_01_and_usr_09_memory_is_flat_from_update_300_to_1500(tmp_path: Path, algo: str) -> None:
     """Logged, evaluated and saved all the while."""
     overrides = [f"algo={algo}", "env=mpe", "train.episode_length=5", "train.num_env_steps=15000"]
     often = ["train.log_interval=1", "eval.interval=500", "checkpoint.interval=500", *ONE_PASS]

@@ -47,7 +47,7 @@ def test_log_02_and_log_03_time_limited_episodes_do_not_leak_into_the_next(tmp_p
     assert sum(column(runner.folder, "train/episodes")) == 26
 
 
-def test_log_04_sum_mean_and_agents_are_told_apart(tmp_path: Path) -> None:
+def test_D_39_and_log_04_sum_mean_and_agents_are_told_apart(tmp_path: Path) -> None:
     runner = run(tmp_path, *world("MinusOne"), "train.num_env_steps=100")
     for kind in ("train", "eval"):
         assert set(column(runner.folder, f"{kind}/return_sum")) == {-75.0}
@@ -65,7 +65,7 @@ def test_log_04_sum_mean_and_agents_are_told_apart(tmp_path: Path) -> None:
     [("shared_sum", [111.0]), ("shared_mean", [37.0]), ("individual", [1.0, 10.0, 100.0])],
 )
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
-def test_rewards_that_differ_by_agent_are_never_dropped(
+def test_D_06_and_G_12_rewards_that_differ_by_agent_are_never_dropped(
     tmp_path: Path, algo: str, choice: str, expected: list[float], state_type: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = [f"algo={algo}", *LOCAL, *world("OwnRewards"), f"env.reward={choice}", f"env.state_type={state_type}"]
@@ -84,7 +84,7 @@ def test_rewards_that_differ_by_agent_are_never_dropped(
     assert f"reward {choice}" in capsys.readouterr().out
 
 
-def test_individual_rewards_give_each_agent_a_value_of_its_own(tmp_path: Path) -> None:
+def test_G_12_individual_rewards_give_each_agent_a_value_of_its_own(tmp_path: Path) -> None:
     overrides = [*world("OwnRewards", agents=2), "env.reward=individual", *QUICK, "algo.gamma=0.5"]
     runner = run(tmp_path, *overrides, *FAST_CRITIC, "train.num_env_steps=400")
     states = runner.buffer.share_obs[0, 0]

@@ -122,6 +122,30 @@ def test_res_12_all_that_must_not_change_is_named_at_once(stopped_run: RunFolder
     assert all("simple_spread" in text or "0.0005" in text or "1" in text for text in refused.value.errors)
 
 
+def test_res_12_values_that_are_wrong_and_keys_that_must_not_change_come_in_one_list(stopped_run: RunFolder) -> None:
+    wrong = [
+        "algo.gamma=1.5",
+        "train.log_intervall=3",
+        "algo.lr=1e-3",
+        "env.scenario=simple_reference",
+        "+debug=default",
+    ]
+    with pytest.raises(ConfigError) as refused:
+        configure([f"resume={stopped_run.path}", *wrong, "train.num_env_steps=400"])
+    errors = refused.value.errors
+    for key in ("algo.gamma=1.5", "train.log_intervall is unknown", "algo.lr=0.001", "env.scenario=", "debug: the run"):
+        assert sum(text.startswith(key) for text in errors) == 1, key
+    assert len(errors) == len(wrong)
+
+
+def test_res_13_a_run_that_is_missing_is_told_with_what_else_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configure([f"resume={tmp_path / 'missing'}", "algo.gamma=1.5", "algo.lr=1e-3"])
+    assert len(refused.value.errors) == 2
+    assert "algo.gamma=1.5" in refused.value.errors[0]
+    assert "does not exist" in refused.value.errors[1]
+
+
 def test_res_12_harmless_keys_may_change_and_the_rest_stays(stopped_run: RunFolder) -> None:
     config = configure(
         [f"resume={stopped_run.path}", "train.log_interval=7", "checkpoint.keep_last=9", "logger.tensorboard=true"]

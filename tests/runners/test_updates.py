@@ -61,7 +61,7 @@ def nothing_happened(data: ActorData) -> dict[str, float]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", SPACES)
-def test_ratio_is_one_before_the_first_update(kind: str, way: str) -> None:
+def test_G_1_and_D_01_ratio_is_one_before_the_first_update(kind: str, way: str) -> None:
     runner = runner_for(way, team_layout(kind, has_masks=kind != "box"))
     fill(runner)
     zero = torch.zeros(6, 4, 1)
@@ -111,7 +111,7 @@ def factors_given(runner: OnPolicyBaseRunner) -> dict[int, Tensor]:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_factor_is_the_product_of_the_earlier_agents_exact_ratios(kind: str) -> None:
+def test_G_2_factor_is_the_product_of_the_earlier_agents_exact_ratios(kind: str) -> None:
     runner = small_runner(team_layout(kind), algo__lr=0.01)
     fill(runner)
     before = [copy.deepcopy(actor.policy) for actor in runner.actors]
@@ -178,14 +178,14 @@ def orders(**overrides: Any) -> list[tuple[int, ...]]:
     return [tuple(runner.update_order()) for _ in range(60)]
 
 
-def test_NUM_10_order_of_updates_is_random_and_comes_from_the_seed() -> None:
+def test_G_2_and_NUM_10_order_of_updates_is_random_and_comes_from_the_seed() -> None:
     drawn = orders()
     assert set(drawn) == set(itertools.permutations(range(3)))
     assert drawn == orders()
     assert set(orders(algo__fixed_order=True)) == {(0, 1, 2)}
 
 
-def test_D_22_numbers_of_an_agent_carry_its_name_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_G_2_and_D_22_numbers_of_an_agent_carry_its_name_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = small_runner(team_layout())
     fill(runner)
     monkeypatch.setattr(runner, "update_order", lambda: [2, 0, 1])
@@ -314,7 +314,7 @@ def test_MSK_03_updates_with_large_masked_action_sets(number: int) -> None:
 
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
 @pytest.mark.parametrize("way", ALGOS)
-def test_HET_02_agents_of_all_kinds_learn_together(way: str, state_type: str) -> None:
+def test_G_9_and_D_05_and_HET_02_agents_of_all_kinds_learn_together(way: str, state_type: str) -> None:
     runner = runner_for(way, hetero_layout(state_type))
     fill(runner)
     before = parameters(runner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ STRENGTH = 5.0
 """Force of a full push."""
 MOVES = 5
 """Ways to move: not at all, left, right, down, up. Box actions have a column for each; the first does nothing."""
+WAYS = ("stay", "left", "right", "down", "up")
 PUSHES = STRENGTH * np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)
 
 
@@ -24,6 +26,10 @@ class Controls(Protocol):
     @property
     def spaces(self) -> tuple[spaces.Space[Any], ...]:
         """Action space of each agent."""
+
+    @property
+    def meanings(self) -> tuple[tuple[str, ...], ...]:
+        """What each index, or column, does, as `harl.envs.api.Layout.meanings`."""
 
     def apply(self, actions: FloatArray, world: World) -> None:
         """Set `world.forces` and `world.speech` from actions (N, A, widest action)."""
@@ -38,6 +44,11 @@ class DiscreteControls:
             (MOVES if moves else 1) * (scenario.vocabulary if speaks else 1) for moves, speaks in _abilities(scenario)
         ]
         self.spaces: tuple[spaces.Space[Any], ...] = tuple(spaces.Discrete(size) for size in self._sizes)
+        words = spoken(scenario)
+        both = tuple(f"{way} & {word}" for word in words for way in WAYS)
+        self.meanings = tuple(
+            both if moves and speaks else WAYS if moves else words for moves, speaks in _abilities(scenario)
+        )
         self._limits = np.array(self._sizes, np.uint64)[:, None]
         self._words = np.eye(scenario.vocabulary)
 
@@ -65,6 +76,8 @@ class BoxControls:
         sizes = [MOVES * moves + scenario.vocabulary * speaks for moves, speaks in _abilities(scenario)]
         self.spaces: tuple[spaces.Space[Any], ...] = tuple(spaces.Box(0.0, 1.0, (size,), np.float32) for size in sizes)
         self._gain = direction * STRENGTH
+        ways = WAYS if direction > 0 else ("stay", "right", "left", "up", "down")
+        self.meanings = tuple(ways * moves + spoken(scenario) * speaks for moves, speaks in _abilities(scenario))
         first_word = MOVES if _same_agents_do_both(scenario) else 0
         self._word_columns = slice(first_word, first_word + scenario.vocabulary)
 
@@ -76,6 +89,11 @@ class BoxControls:
         world.forces *= self._gain
         if scenario.vocabulary:
             world.speech[scenario.speakers] = actions[:, scenario.speakers, self._word_columns].transpose(1, 2, 0)
+
+
+def spoken(scenario: Scenario) -> tuple[str, ...]:
+    """The words of the language as they are called for people: `say A` and so on, the letters that `mpe2` shows."""
+    return tuple(f"say {letter}" for letter in string.ascii_uppercase[: scenario.vocabulary])
 
 
 def _abilities(scenario: Scenario) -> list[tuple[bool, bool]]:

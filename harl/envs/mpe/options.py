@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from harl.envs.api import Layout
+from harl.envs.mpe.controls import Controls
 from harl.envs.mpe.scenarios import SCENARIOS, Scenario
 
 STATE_TYPES = ("EP", "FP")
@@ -66,16 +67,17 @@ def make_scenario(name: str, local_ratio: float | None, team_size: int | None) -
     return scenario(**arguments)
 
 
-def make_layout(scenario: Scenario, action_spaces: tuple[spaces.Space[Any], ...], state_type: str) -> Layout:
+def make_layout(scenario: Scenario, controls: Controls, state_type: str) -> Layout:
     """Names, spaces and widths of the task's agents."""
     widths = scenario.observation_widths
     identity = scenario.num_agents if state_type == "FP" else 0
     return Layout(
         agents=scenario.agents,
         observation_spaces=tuple(spaces.Box(-np.inf, np.inf, (width,), np.float32) for width in widths),
-        action_spaces=action_spaces,
+        action_spaces=controls.spaces,
         obs_shape=(max(widths),),
         share_obs_shape=(sum(widths) + identity,),
         state_type=state_type,
         has_masks=False,
+        meanings=controls.meanings,
     )

@@ -31,6 +31,8 @@ class Scenario(ABC):
     num_goals: int = 0
     movers: slice = slice(None)
     """Agents that can move."""
+    walkers: ClassVar[slice] = slice(0, 0)
+    """For each goal in turn, the agent that has to reach it."""
     speakers: slice = slice(0, 0)
     """Agents that can speak."""
     vocabulary: int = 0
@@ -38,6 +40,7 @@ class Scenario(ABC):
     collide: bool = False
     """Whether agents are bodies that push each other away and are charged for it; landmarks never are."""
     agent_radius: float = 0.05
+    landmark_radius: float = 0.05
     observation_widths: tuple[int, ...]
     """Length of each agent's own observation."""
     goal_brightening: float = 0.0
@@ -102,8 +105,6 @@ class _GuidedScenario(Scenario):
 
     colours: ClassVar[Array]
     """(3 landmarks, 3 colour channels)."""
-    walkers: ClassVar[slice | list[int]]
-    """For each goal in turn, the agent that has to reach it."""
 
     def begin(self, world: World) -> None:
         self._goal_colours = self.colours[world.goals].transpose(0, 2, 1)
@@ -156,6 +157,7 @@ class SimpleSpeakerListener(_GuidedScenario):
     speakers = slice(0, 1)
     vocabulary = 3
     agent_radius = 0.075
+    landmark_radius = 0.04
     observation_widths = (3, 11)
     goal_brightening = 0.45
     colours = np.array([[0.65, 0.15, 0.15], [0.15, 0.65, 0.15], [0.15, 0.15, 0.65]])

@@ -11,6 +11,7 @@ from harl.envs.api import BoolArray, EnvError, EnvStep, FloatArray, VectorEnv
 from harl.envs.mpe.controls import BoxControls, Controls, DiscreteControls
 from harl.envs.mpe.options import STATE_TYPES, check_choice, check_count, checked_seeds, make_layout, make_scenario
 from harl.envs.mpe.rendering import Renderer
+from harl.envs.mpe.scene import draw_scene
 from harl.envs.mpe.world import PHYSICS, World
 
 
@@ -62,8 +63,9 @@ class MPEVectorEnv(VectorEnv):
             if continuous_actions
             else DiscreteControls(self._task)
         )
+        self._graded_speech = continuous_actions
         self._renderer = Renderer(self._task, continuous_actions)
-        self.layout = make_layout(self._task, self._controls.spaces, state_type)
+        self.layout = make_layout(self._task, self._controls, state_type)
 
         agents, widest = self._task.num_agents, max(self._task.observation_widths)
         self._action_shape = (num_envs, agents, self.layout.action_dim)
@@ -155,16 +157,24 @@ class MPEVectorEnv(VectorEnv):
             ValueError: there is no such environment.
             EnvError: no episode has begun.
         """
-        if not 0 <= env_index < self.num_envs:
-            raise ValueError(f"{self.scenario}: environment {env_index} is not one of 0 to {self.num_envs - 1}")
+        self._check_shown(env_index, "render")
         one = slice(env_index, env_index + 1)
-        if not self._started:
-            raise EnvError(f"{self.name}: call reset before render")
         beginning, _ = self._world.beginning(self._seeds[one], self._episodes[one])
         return self._renderer.draw(self._world, env_index, camera_range=float(np.abs(beginning).max()))
 
+    def scene(self, env_index: int = 0) -> dict[str, Any]:
+        """The bodies of one environment, their goals as colours, and what was said; raises as `render` does."""
+        self._check_shown(env_index, "scene")
+        return draw_scene(self._task, self._world, env_index, graded_speech=self._graded_speech)
+
     def close(self) -> None:
         self._renderer.close()
+
+    def _check_shown(self, env_index: int, wanted: str) -> None:
+        if not 0 <= env_index < self.num_envs:
+            raise ValueError(f"{self.scenario}: environment {env_index} is not one of 0 to {self.num_envs - 1}")
+        if not self._started:
+            raise EnvError(f"{self.name}: call reset before {wanted}")
 
     def _begin_episodes(self, where: NDArray[np.intp]) -> None:
         self._episodes[where] += 1

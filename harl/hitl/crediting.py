@@ -1,0 +1,141 @@
+"""From feedback to amendments of the rewards that are learned from; see `harl.hitl.credit` for whose steps it is."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from harl.config import PeopleConfig
+from harl.envs.api import FloatArray
+from harl.hitl.bridge import Credit, Stage
+from harl.hitl.credit import REMEMBERED, WINDOWS, Ledger, Weight, credited
+from harl.hitl.room import TEAM, Feedback, Room
+
+UNDOABLE = 256
+"""Feedback events that can still be taken back."""
+
+
+class Share(NamedTuple):
+    """What an event says of one agent in one step."""
+
+    env_steps: int
+    agent: int
+    value: float
+
+
+class Writer(Protocol):
+    """What a recording is told of feedback; see `Chronicle`."""
+
+    def feedback(self, event: Feedback, shares: Mapping[int, float], late: bool) -> None: ...
+
+    def amend(self, event: Feedback, env_steps: int, agent: int, delta: float, credited: float) -> None: ...
+
+
+class Crediting:
+    """Feedback of all people on all environments.
+
+    Args:
+        stage: what is played.
+        config: the `hitl` section.
+        room: whose people are told what became of their feedback.
+        writer: gives the recording, None where there is none.
+    """
+
+    def __init__(self, stage: Stage, config: PeopleConfig, room: Room, writer: Callable[[], Writer | None]) -> None:
+        self.stage, self.config, self.room, self.writer = stage, config, room, writer
+        self.ledgers: dict[int, Ledger] = {}
+        self._raw: dict[int, OrderedDict[int, FloatArray]] = {}
+        self._given: OrderedDict[tuple[str, int], tuple[Feedback, list[Share]]] = OrderedDict()
+
+    def note(self, env: int, env_steps: int, rewards: FloatArray) -> None:
+        """Remember a step, with its raw rewards (A,), that somebody may talk about."""
+        self.ledgers.setdefault(env, Ledger()).passed(env_steps)
+        raw = self._raw.setdefault(env, OrderedDict())
+        raw[env_steps] = rewards.copy()
+        if len(raw) > REMEMBERED:
+            raw.popitem(last=False)
+
+    def take(self, event: Feedback, env_steps: int) -> list[Credit]:
+        """Amendments that an event comes to, `env_steps` into the run; the person is told which steps it is about."""
+        if event.undo:
+            return self._take_back(event, env_steps)
+        ledger = self.ledgers.get(event.env)
+        weights: list[Weight] = []
+        if ledger is not None:
+            seen, window = (event.episode, event.step), WINDOWS.get(self.config.reward.credit)
+            at = self._event_time(event, ledger)
+            weights = credited(ledger.frames, seen, at, window, self.config.reward.only_shown)
+        agents = self.stage.layout.agents
+        concerned = range(len(agents)) if event.agent == TEAM else (agents.index(event.agent),)
+        # One press counts once, also where the rewards of the team are added up.
+        value = event.value / len(agents) if event.agent == TEAM and self.stage.sums_rewards else event.value
+        shares = [Share(step, agent, value * weight) for step, weight in weights for agent in concerned]
+        self._given[event.who, event.seq] = event, shares
+        if len(self._given) > UNDOABLE:
+            self._given.popitem(last=False)
+        credits, late = self._amend(event, shares, env_steps)
+        self._tell(event, weights, late, env_steps)
+        if (writer := self.writer()) is not None:
+            writer.feedback(event, dict(weights), late)
+        return credits
+
+    def _take_back(self, event: Feedback, env_steps: int) -> list[Credit]:
+        original, shares = self._given.pop((event.who, event.seq), (event, []))
+        credits, late = self._amend(original, shares, env_steps, back=True)
+        message = {"type": "credit", "seq": event.seq, "steps": [], "weight_sum": 0.0, "late": late}
+        self.room.outbox.post({**message, "undone": bool(shares)}, event.who)
+        if (writer := self.writer()) is not None:
+            writer.feedback(event, {}, late)
+        return credits
+
+    def _event_time(self, event: Feedback, ledger: Ledger) -> float:
+        """When the event happened, on the time axis of the frames' publication.
+
+        The person's own clock says how long the frame had been on their screen; without it a round trip, of the frame
+        to them and of the event back, is taken off the time at which the event came.
+        """
+        if event.shown_ms is not None:
+            for frame in reversed(ledger.frames):
+                if (frame.episode, frame.step) == (event.episode, event.step):
+                    return frame.at + event.shown_ms / 1000
+        person = self.room.people.get(event.who)
+        rtt = 0.0 if person is None or person.rtt_ms is None else person.rtt_ms / 1000
+        return event.received - rtt
+
+    def _amend(
+        self, event: Feedback, shares: Sequence[Share], env_steps: int, back: bool = False
+    ) -> tuple[list[Credit], bool]:
+        """Amendments of the rewards that can still be amended; and whether some cannot, or none is known."""
+        how, total = self.config.reward, self.stage.total_steps
+        learns = self.stage.purpose == "train" and how.learn != "log"
+        weight = how.weight * (1.0 - env_steps / total if how.anneal and total else 1.0)
+        earliest, credits, late, writer = self.stage.earliest(), [], not shares and not back, self.writer()
+        for share in shares:
+            raw = self._raw[event.env].get(share.env_steps)
+            delta = 0.0
+            if learns and (raw is None or share.env_steps < earliest):
+                late = True
+            elif learns and raw is not None:
+                delta = self._delta(event, share, back, weight, float(raw[share.agent]))
+                credits.append(Credit(share.env_steps, event.env, share.agent, delta))
+            if writer is not None:
+                value = -share.value if back else share.value
+                writer.amend(event, share.env_steps, share.agent, delta, value)
+        return credits, late
+
+    def _delta(self, event: Feedback, share: Share, back: bool, weight: float, raw: float) -> float:
+        """How much the reward of a step changes: `shape` adds, `replace` puts what was said in its place."""
+        value, count = (-share.value, -1) if back else (share.value, 1)
+        before, after = self.ledgers[event.env].say(
+            share.env_steps, share.agent, event.who, value, event.confidence, count
+        )
+        if self.config.reward.learn == "replace":
+            return (raw if after is None else after) - (raw if before is None else before)
+        return weight * ((after or 0.0) - (before or 0.0))
+
+    def _tell(self, event: Feedback, weights: Sequence[Weight], late: bool, env_steps: int) -> None:
+        """Say how many steps ago the first and the last credited step were."""
+        ago = [(env_steps - weight.env_steps) // self.stage.num_envs for weight in (*weights[:1], *weights[-1:])]
+        message = {"type": "credit", "seq": event.seq, "ago": ago, "late": late}
+        self.room.outbox.post({**message, "weight_sum": sum(weight.weight for weight in weights)}, event.who)

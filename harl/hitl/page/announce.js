@@ -1,0 +1,36 @@
+// What a screen reader says: at most one message a second, the newest of those that waited.
+
+const APART = 1000;
+
+export class Announcer {
+  constructor(element) {
+    this.element = element;
+    this.waiting = null;
+    this.timer = null;
+  }
+
+  say(text) {
+    this.waiting = text;
+    if (this.timer === null) this.speak();
+  }
+
+  speak() {
+    this.element.textContent = this.waiting;
+    this.waiting = null;
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      if (this.waiting !== null) this.speak();
+    }, APART);
+  }
+}
+
+// A short note in the corner, also spoken.
+export function toast(box, announcer, text, level = "info") {
+  const note = document.createElement("p");
+  note.className = `toast ${level}`;
+  note.textContent = text;
+  box.append(note);
+  while (box.children.length > 3) box.firstChild.remove();
+  setTimeout(() => note.remove(), level === "info" ? 4000 : 8000);
+  announcer.say(text);
+}

@@ -1,0 +1,290 @@
+"""What every bridge with people does, whatever the network looks like: drive, credit, count, record."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harl.config import PeopleConfig
+from harl.envs.api import EnvStep, FloatArray
+from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
+from harl.hitl.chronicle import Chronicle, Moment
+from harl.hitl.controls import AgentControls, layout_controls
+from harl.hitl.crediting import Crediting
+from harl.hitl.room import Drive, Mark, Room
+from harl.hitl.seats import describe_space
+
+log = logging.getLogger(__name__)
+
+RATE_STEPS = 2000
+"""Steps of the shown environment over which the share of human steps is counted."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
+"""Of agents, told apart by the colour-blind too (Okabe & Ito 2008)."""
+SourceArray = NDArray[np.int8]
+
+
+class PeopleBridge(Bridge):
+    """A bridge around a `Room`.
+
+    Args:
+        config: the `hitl` section.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, config: PeopleConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self.clock = config, clock
+        self.room = Room(config, clock)
+        self.stage: Stage | None = None
+        self.recent: deque[bool] = deque(maxlen=RATE_STEPS)
+        """Whether a person acted, in the last steps of the shown environment."""
+        self._discarded: list[int] = []
+        self._drives: dict[int, list[Drive]] = {}
+        self._moment: Moment | None = None
+        """The step under way, where somebody is there."""
+        self._seen: tuple[FloatArray, FloatArray | None]
+        self.chronicle: Chronicle | None = None
+        self.rewards: FloatArray = np.zeros((0, 0), np.float32)
+        self.source: SourceArray = np.zeros((0, 0), np.int8)
+        self._closed = False
+
+    # What the network does.
+
+    @abstractmethod
+    def show(self, env: int, done: bool, at_once: bool) -> bool:
+        """Show an environment as it is now to those who look at it.
+
+        Args:
+            env: index of the environment.
+            done: whether an episode ended in the last step.
+            at_once: whether it cannot wait for the next frame that is due.
+
+        Returns:
+            Whether a frame went out.
+        """
+
+    # What the run calls.
+
+    def attach(self, stage: Stage, first: EnvStep) -> None:
+        """Begin, or begin anew, with environments that were just started."""
+        layout, n = stage.layout, stage.num_envs
+        self.stage = stage
+        again = bool(self.room.position)
+        if again:
+            self.room.layout = layout
+        else:
+            self.room.open(layout, n)
+            self.episode = np.zeros(n, np.int64)
+        self.episode += again
+        self.step = np.zeros(n, np.int64)
+        self.returns = np.zeros((n, layout.num_agents))
+        self.last_return = np.zeros((n, layout.num_agents))
+        self.rewards = np.zeros((n, layout.num_agents), np.float32)
+        self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
+        self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
+        self.source = np.zeros((n, layout.num_agents), np.int8)
+        controls = layout_controls(layout, stage.scenario)
+        self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
+        self.room.about = self.about(stage, controls)
+        self.env_steps = 0
+        self._place()
+
+    def about(self, stage: Stage, controls: Mapping[str, AgentControls]) -> dict[str, Any]:
+        """What people are told of the run when they come in."""
+        agents = {}
+        for i, (name, space) in enumerate(zip(stage.layout.agents, stage.layout.action_spaces, strict=True)):
+            own = {"index": i, "colour": COLOURS[i % len(COLOURS)], "action_space": describe_space(space)}
+            agents[name] = {**own, **controls[name].describe()}
+        learns = stage.purpose == "train"
+        return {
+            "run": stage.folder.name,
+            "title": stage.title,
+            "env_id": stage.env_name,
+            "scenario": stage.scenario,
+            "purpose": stage.purpose,
+            "agents": agents,
+            "learn": {
+                "takeover": self.config.takeover.learn if learns else "log",
+                "reward": self.config.reward.learn if learns else "log",
+            },
+            "recording": self.recording,
+        }
+
+    def override_actions(
+        self, env_steps: int, obs: FloatArray, available_actions: FloatArray | None, proposed: FloatArray
+    ) -> Override:
+        """See `Bridge`."""
+        self.env_steps, room = env_steps, self.room
+        self._drives, self._moment = {}, None
+        if not room.occupied:
+            self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
+            return Override(proposed, None, None)
+        stage = self._stage
+        missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
+        room.expire()
+        previous = self.actions
+        actions, source = proposed, np.zeros(self.source.shape, np.int8)
+        for env in sorted(room.driven()):
+            drives = room.take(env, None if available_actions is None else available_actions[env])
+            if drives:
+                self._drives[env] = drives
+            if (drives or missed) and actions is proposed:
+                actions = proposed.copy()
+            for drive in drives:
+                width = len(self.idle_actions[drive.agent])
+                held = drive.held.action
+                actions[env, drive.agent, :width] = self.idle_actions[drive.agent] if held is None else held
+                source[env, drive.agent] = Source.HUMAN
+            if missed:
+                self._stand_in(env, previous, actions, source)
+        self.actions, self.source = actions, source
+        self._moment, self._seen = Moment(env_steps, proposed, actions, source), (obs, available_actions)
+        if not source.any():
+            return Override(proposed, None, None)
+        mask = (source == Source.POLICY).astype(np.float32)[..., None]
+        return Override(actions, source, mask)
+
+    def override_rewards(self, env_steps: int, rewards: FloatArray) -> tuple[FloatArray, Sequence[Credit]]:
+        """See `Bridge`."""
+        self.rewards = rewards[..., 0]
+        if not (self.room.occupied or self.room.feedback_box):
+            return rewards, ()
+        credits: list[Credit] = []
+        while self.room.feedback_box:
+            credits += self.crediting.take(self.room.feedback_box.popleft(), env_steps)
+        return rewards, credits
+
+    def publish(self, outcome: EnvStep) -> None:
+        """See `Bridge`."""
+        self.returns += outcome.rewards[..., 0]
+        self.step += 1
+        room = self.room
+        watched = room.watched() if room.occupied else set()
+        for env in watched:
+            self.crediting.note(env, self.env_steps, self.rewards[env])
+            if env == self.config.env_index:
+                self.recent.append(env in self._drives)
+        self._write(outcome, watched)
+        ended = np.flatnonzero(outcome.ended)
+        for over in ended.tolist():
+            self.last_return[over], self.returns[over] = self.returns[over], 0.0
+            room.episode_over(over)
+        self.episode[ended] += 1
+        self.step[ended] = 0
+        self._place(watched)
+        if watched and self.chronicle is not None:
+            self.chronicle.follow(
+                watched, self.episode.tolist(), self.step.tolist(), self.env_steps + len(self.step), outcome
+            )
+        for env in watched:
+            applied = any(not drive.held.shown for drive in self._drives.get(env, ()))
+            if self.show(env, bool(outcome.ended[env]), applied):
+                for drive in self._drives.get(env, ()):
+                    drive.held.shown = True
+
+    def discarded(self) -> Sequence[int]:
+        """See `Bridge`."""
+        found, self._discarded = self._discarded, []
+        return found
+
+    def close(self, reason: str) -> None:
+        """See `Bridge`."""
+        if self.chronicle is not None and not self._closed:
+            for kind, fields in self.room.drain_events():
+                self.chronicle.event(kind, fields)
+            self.chronicle.close(reason)
+        self._closed = True
+
+    # Within.
+
+    @property
+    def _stage(self) -> Stage:
+        assert self.stage is not None, "the bridge is used before attach"
+        return self.stage
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything that people do is learned from."""
+        return self._stage.purpose == "train"
+
+    @property
+    def recording(self) -> bool:
+        """Whether anything is recorded."""
+        return self.config.record != "off"
+
+    @property
+    def human_share(self) -> float:
+        """Share of human steps among the last ones of the shown environment."""
+        return sum(self.recent) / len(self.recent) if self.recent else 0.0
+
+    def _place(self, envs: set[int] | None = None) -> None:
+        for env in range(self._stage.num_envs) if envs is None else envs:
+            self.room.position[env] = (int(self.episode[env]), int(self.step[env]))
+
+    def _stand_in(self, env: int, previous: FloatArray, actions: FloatArray, source: SourceArray) -> None:
+        """Act for drivers who were awaited and did not act."""
+        if self.config.absent == "policy":
+            return
+        acted = {drive.agent for drive in self._drives.get(env, ())}
+        for agent in range(self._stage.layout.num_agents):
+            if agent in acted or self.room.driver(env, agent) is None:
+                continue
+            width = len(self.idle_actions[agent])
+            if self.config.absent == "default":
+                actions[env, agent, :width] = self.idle_actions[agent]
+                source[env, agent] = Source.DEFAULT
+            else:
+                actions[env, agent] = previous[env, agent]
+                source[env, agent] = Source.PREVIOUS
+
+    def _show_to_newcomers(self) -> None:
+        """Show what stands still to those who have just come."""
+        with self.room.changed:
+            envs = sorted(self.room.newcomers)
+            self.room.newcomers.clear()
+        for env in envs:
+            self.show(env, False, True)
+
+    def _write(self, outcome: EnvStep, watched: set[int]) -> None:
+        """Take in what people said of episodes, and record what happened and what was done."""
+        while self.room.marks:
+            self.marked(self.room.marks.popleft())
+        if not self._moment and not self.room.events:
+            return
+        chronicle = self._chronicle_for_people()
+        if chronicle is None:
+            return
+        for kind, fields in self.room.drain_events():
+            chronicle.event(kind, fields)
+        if self._moment is None:
+            return
+        if self._drives:
+            self._moment.log_probs = self._log_probs(self._moment)
+        for env in watched | set(self._drives):
+            place = int(self.episode[env]), int(self.step[env]) - 1
+            chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
+        chronicle.forget_unwatched(watched)
+
+    def _chronicle_for_people(self) -> Chronicle | None:
+        """The recording; it begins with the first person."""
+        if self.chronicle is None and self.recording:
+            self.chronicle = Chronicle(self._stage, self.config)
+        return self.chronicle
+
+    def _log_probs(self, moment: Moment) -> tuple[FloatArray | None, FloatArray | None]:
+        ask, (obs, masks) = self._stage.log_probs, self._seen
+        return ask(obs, masks, moment.proposed), ask(obs, masks, moment.executed)
+
+    def marked(self, mark: Mark) -> None:
+        """Somebody said that an episode was a success, a failure, or is not to count."""
+        if mark.label == "discard" and mark.episode == self.episode[mark.env]:
+            self._discarded.append(mark.env)
+        if self.chronicle is not None:
+            self.chronicle.label(mark.env, mark.episode, mark.label, mark.name)

@@ -1,0 +1,80 @@
+"""Recorded sessions as demonstrations for a later run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from harl.buffers.demonstrations import Demonstration
+from harl.config import ConfigError
+from harl.envs.api import Layout
+from harl.hitl.recorded_layout import differences
+from harl.hitl.recordings import RecordedEpisode, RecordingError, find_sessions
+
+
+def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:
+    """Recorded episodes in which people drove, as learners take them.
+
+    Left out: episodes that people discarded, those of evaluations, those out of which a person's part was taken, and
+    those in which nobody drove.
+
+    Args:
+        path: folder of a session, a run, its `people/`, or of several runs.
+        layout: agents and spaces of the run that learns.
+
+    Raises:
+        ConfigError: there is nothing to learn from, or it is of other agents or spaces; says what differs.
+    """
+    try:
+        sessions = find_sessions(path)
+        wrong = [
+            f"hitl.demonstrations={path}: session {session.folder.name} is of another environment: {text}"
+            for session in sessions
+            for text in differences(session.layout, layout)
+        ]
+        if wrong:
+            raise ConfigError(wrong)
+        found = [demonstration(episode) for session in sessions for episode in usable(session.episodes())]
+    except RecordingError as error:
+        raise ConfigError([f"hitl.demonstrations={path}: {error}"]) from None
+    if not found:
+        raise ConfigError(
+            [
+                f"hitl.demonstrations={path}: {len(sessions)} sessions, but no episode in which a person drove while "
+                "training, and that was neither discarded nor redacted"
+            ]
+        )
+    return found
+
+
+def usable(episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
+    """Episodes that may be learned from and have something to learn."""
+    for episode in episodes:
+        if episode.learned_from and not episode.discarded and not episode.redacted and episode.human_steps:
+            yield episode
+
+
+def demonstration(episode: RecordedEpisode) -> Demonstration:
+    """One episode, whatever people did in it."""
+    arrays = episode.load()
+    masks = arrays.get("available_actions")
+    if masks is not None:
+        masks = masks.astype(np.float32)
+    return Demonstration(
+        source=episode.label(),
+        obs=arrays["obs"][:-1],
+        share_obs=arrays["share_obs"][:-1],
+        available_actions=None if masks is None else masks[:-1],
+        active=arrays["active"],
+        actions=arrays["executed"],
+        rewards=arrays["reward"],
+        terminated=arrays["terminated"],
+        truncated=arrays["truncated"],
+        next_obs=arrays["obs"][1:],
+        next_share_obs=arrays["share_obs"][1:],
+        next_available_actions=None if masks is None else masks[1:],
+        human=arrays["source"] == 1,
+        ended=bool((arrays["terminated"][-1] | arrays["truncated"][-1]).all()),
+    )

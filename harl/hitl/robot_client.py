@@ -1,0 +1,319 @@
+"""A scripted person at the other end of the socket: speaks the protocol as the page does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.typing import Subprotocol
+
+from harl.hitl.frames import Codec, Received, unpack
+from harl.hitl.protocol import SUBPROTOCOL, VERSION
+from harl.hitl.robot_keys import Keys
+from harl.hitl.robot_mind import Expert, Heuristic, Mind, Traits
+from harl.hitl.robot_scene import Eyes, Sight
+
+REMIND_S = 0.1
+"""Between two messages about what is held, as the page sends them."""
+PING_S = 1.0
+INPUTS_PER_S = 60.0
+"""What a server allows that does not say so."""
+BELOW = 0.9
+"""Share of what is allowed that is used."""
+MOST_COMPLAINTS = 100
+WELCOME_S = 30.0
+"""Longest wait for the welcome: a run takes a while to start."""
+
+
+class RobotError(RuntimeError):
+    """The person cannot take part; the message is for the user as it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """Where to take part, and as whom."""
+
+    url: str
+    """`ws://host:port/`, or the link that a run prints, with the token behind `#token=`."""
+    token: str = ""
+    """Needed where the link does not hold it."""
+    name: str = "robot"
+    """Pseudonym."""
+    env: int | None = None
+    """Index of the environment; None: the one that is shown."""
+    agents: tuple[str, ...] | None = None
+    """Whom to drive; None: all."""
+    fps: float = 240.0
+    """Most frames a second to look at."""
+    consent: str | None = None
+    """Version of the terms that are agreed to."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """URL of the socket, and the token."""
+        parts = urlsplit(self.url)
+        scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+        token = self.token or unquote(parts.fragment.removeprefix("token="))
+        if scheme not in ("ws", "wss") or not parts.netloc:
+            raise RobotError(f"{self.url!r} is no address; allowed: ws://host:port/, or the link that a run prints")
+        if not token:
+            raise RobotError("a token is needed: give --token, or the whole link with #token=…")
+        return f"{scheme}://{parts.netloc}{parts.path or '/'}", token
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a person did."""
+
+    frames: int = 0
+    steps: int = 0
+    """Steps of the environment that passed."""
+    driven: int = 0
+    """Steps of agents that were driven, as the person counts them."""
+    takeovers: int = 0
+    inputs: int = 0
+    presses: int = 0
+    acks: Counter[str] = field(default_factory=Counter)
+    """Status of the answers to inputs."""
+    lags: list[int] = field(default_factory=list)
+    """Steps from what was seen to where the input took effect, within one episode."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """What the server complained of."""
+    ended: str = ""
+    """Why it was over."""
+
+    def complain(self, text: str) -> None:
+        """Count a complaint; of very many different ones the first are kept."""
+        if text in self.errors or len(self.errors) < MOST_COMPLAINTS:
+            self.errors[text] += 1
+
+    def __str__(self) -> str:
+        lag = f"{statistics.median(self.lags):.0f}" if self.lags else "-"
+        acks = ", ".join(f"{count} {status}" for status, count in sorted(self.acks.items())) or "none"
+        return (
+            f"{self.frames} frames of {self.steps} steps, {self.takeovers} takeovers, {self.driven} steps driven, "
+            f"{self.inputs} inputs (answered: {acks}; median lag {lag} steps), {self.presses} presses; {self.ended}"
+        )
+
+
+MakeExpert = Callable[[Mapping[str, Any], Mapping[str, Keys]], Expert]
+"""What `welcome` said, and keys of each agent → who knows what to do."""
+
+
+def heuristic(welcome: Mapping[str, Any], keys: Mapping[str, Keys]) -> Expert:
+    """The heuristic of the scenario."""
+    return Heuristic(str(welcome["scenario"]), keys)
+
+
+class Robot:
+    """One connection, for one environment.
+
+    Args:
+        invitation: where.
+        traits: how the person is.
+        make_expert: what the person knows.
+        seed: of all chances.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        invitation: Invitation,
+        traits: Traits,
+        make_expert: MakeExpert = heuristic,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.invitation, self.traits = invitation, traits
+        self.summary = Summary()
+        self._make_expert, self._clock = make_expert, clock
+        self._rng = np.random.default_rng(seed)
+        self._seq = 0
+        self._seen_at: dict[int, tuple[int, int]] = {}
+        self._rtts: deque[float] = deque(maxlen=20)
+        self._inputs_per_s = BELOW * INPUTS_PER_S
+        self._allowance, self._allowed_at = 1.0, clock()
+        self._said: dict[str, Any] = {}
+        """What was held last, of each agent."""
+        self._pace = "free"
+        self._spoke_at: dict[str, float] = {}
+        self._eyes = Eyes()
+
+    async def run(self, seconds: float | None = None) -> Summary:
+        """Take part until the run is over, or for some time.
+
+        Raises:
+            RobotError: nobody is there, or they do not let this person in.
+        """
+        place, token = self.invitation.place
+        try:
+            async with connect(
+                place, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, max_size=None, open_timeout=WELCOME_S
+            ) as socket:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._take_part(socket, token)
+                self.summary.ended = self.summary.ended or "time was up"
+        except (OSError, InvalidHandshake, TimeoutError) as error:
+            raise RobotError(f"cannot connect to {place}: {error}") from None
+        return self.summary
+
+    async def _take_part(self, socket: ClientConnection, token: str) -> None:
+        welcome = await self._come_in(socket, token)
+        told = welcome["agents"]
+        keys = {name: Keys(about) for name, about in told.items()}
+        unknown = sorted(set(self.invitation.agents or ()) - set(told))
+        if unknown:
+            raise RobotError(f"no agents {', '.join(unknown)}; there are {', '.join(told)}")
+        expert = self._make_expert(welcome, keys)
+        ttl = int(welcome["lease_ttl_ms"])
+        self._pace = welcome["pace"]
+        self._inputs_per_s = BELOW * float(welcome.get("limits", {}).get("input_per_s", INPUTS_PER_S))
+        agents = self.invitation.agents or tuple(told)
+        mind = Mind(agents, len(told), keys, expert, self.traits, self._rng, ttl)
+        env = welcome["env"] if self.invitation.env is None else self.invitation.env
+        watch = {"env": env, "mode": "state", "fps": self.invitation.fps}
+        await self._say(socket, {"type": "subscribe", **watch})
+        reminders = asyncio.create_task(self._remind(socket, mind))
+        try:
+            async for data in socket:
+                messages = self._take(data, welcome, env, mind)
+                for message in messages:
+                    await self._say(socket, message)
+        except ConnectionClosed:
+            pass
+        finally:
+            reminders.cancel()
+            self.summary.steps, self.summary.driven = mind.steps, mind.driven
+        self.summary.ended = f"the connection was closed: {socket.close_code} {socket.close_reason or ''}".rstrip()
+
+    async def _come_in(self, socket: ClientConnection, token: str) -> dict[str, Any]:
+        invitation = self.invitation
+        hello: dict[str, Any] = {"type": "hello", "token": token, "client": "robot/1", "name": invitation.name}
+        await self._say(socket, {**hello, "device": "script", "consent": invitation.consent})
+        try:
+            async with asyncio.timeout(WELCOME_S):
+                async for data in socket:
+                    message = {} if isinstance(data, bytes) else json.loads(data)
+                    if message.get("type") == "welcome":
+                        if "state" not in message.get("modes", ["state"]):
+                            raise RobotError(
+                                f"{message['env_id']} draws no scenes, and this person sees nothing else; it has to "
+                                "be an environment with VectorEnv.scene"
+                            )
+                        return dict(message)
+                    if message.get("type") == "error":
+                        raise RobotError(f"not let in: {message['text']}")
+        except TimeoutError:
+            raise RobotError(f"no welcome within {WELCOME_S:g} s") from None
+        except ConnectionClosed as error:
+            raise RobotError(f"not let in: {error}") from None
+        raise RobotError(f"not let in: {socket.close_code} {socket.close_reason}")
+
+    def _take(self, data: str | bytes, welcome: Mapping[str, Any], env: int, mind: Mind) -> list[dict[str, Any]]:
+        """What to say to a message."""
+        if isinstance(data, bytes):
+            return self._look(unpack(data), welcome, env, mind)
+        message = json.loads(data)
+        kind = message["type"]
+        if kind == "control" and self._is_mine(message, welcome, env):
+            self.summary.takeovers += message["state"] == "granted"
+            return mind.hear(message)
+        if kind == "ack":
+            self._note_ack(message, mind)
+        elif kind == "pong":
+            self._rtts.append(self._clock() * 1000 - message["t"])
+        elif kind == "error" or (kind == "notice" and message["level"] == "warning"):
+            self.summary.complain(message["text"])
+        return []
+
+    def _look(self, frame: Received, welcome: Mapping[str, Any], env: int, mind: Mind) -> list[dict[str, Any]]:
+        if frame.codec is not Codec.STATE or frame.env != env:
+            return []
+        self.summary.frames += 1
+        meta, now = frame.meta, self._clock()
+        self._pace = meta["pace"]
+        scene = self._eyes.read(frame.episode, frame.step, json.loads(frame.payload))
+        clock = int(meta["env_steps"]) // int(welcome["num_envs"])
+        sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], meta["source"], now)
+        return [*mind.see(sight), *mind.presses(now)]
+
+    def _is_mine(self, message: Mapping[str, Any], welcome: Mapping[str, Any], env: int) -> bool:
+        """Whether a message about a lease is about this person's own."""
+        if message.get("env", env) != env:
+            return False
+        if message["state"] == "granted":
+            return bool(message["holder"] == welcome["name"])
+        return True
+
+    def _note_ack(self, message: Mapping[str, Any], mind: Mind) -> None:
+        self.summary.acks[message["status"]] += 1
+        seen, applied = self._seen_at.pop(message["seq"], None), message.get("applied")
+        if seen is not None and applied and applied["ep"] == seen[0]:
+            lag = applied["step"] - seen[1]
+            self.summary.lags.append(lag)
+            mind.lag = lag if len(self.summary.lags) == 1 else 0.9 * mind.lag + 0.1 * lag
+
+    async def _remind(self, socket: ClientConnection, mind: Mind) -> None:
+        """Ping, press keys whose time has come, and repeat what is held while nothing is seen."""
+        pinged = -PING_S
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(REMIND_S / 2)
+                now = self._clock()
+                if now - pinged >= PING_S:
+                    pinged = now
+                    rtt = {"rtt": statistics.median(self._rtts)} if self._rtts else {}
+                    await self._say(socket, {"type": "ping", "t": now * 1000, **rtt})
+                late = [m for m in mind.remind() if now - self._spoke_at.get(m["agent"], 0.0) >= REMIND_S]
+                for message in [*late, *mind.presses(now)]:
+                    await self._say(socket, message)
+
+    async def _say(self, socket: ClientConnection, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "input" and not self._worth_saying(message):
+            return
+        if kind in ("input", "feedback"):
+            self._seq += 1
+            message = {**message, "seq": self._seq}
+        if kind == "input":
+            self._spoke_at[message["agent"]] = self._clock()
+            self._said[message["agent"]] = message["action"] if message["held"] else None
+            self.summary.inputs += 1
+            self._seen_at[self._seq] = (message["seen"]["ep"], message["seen"]["step"])
+            while len(self._seen_at) > 1000:
+                del self._seen_at[next(iter(self._seen_at))]
+        self.summary.presses += kind == "feedback"
+        clean = {name: value for name, value in message.items() if value is not None or name == "action"}
+        await socket.send(json.dumps({"v": VERSION, **clean}))
+
+    def _worth_saying(self, message: Mapping[str, Any]) -> bool:
+        """Whether an input changes anything, and is within what the server takes; it would drop some that matter.
+
+        Where nobody waits and frames come at their own rate, what is held goes on being held. In lockstep each step
+        waits for an input, and in free pace an input brings a frame of what it did.
+        """
+        now, agent = self._clock(), message["agent"]
+        if not message["held"]:
+            return True
+        fresh = now - self._spoke_at.get(agent, 0.0) < REMIND_S
+        if fresh and self._pace == "realtime" and self._said.get(agent) == message["action"]:
+            return False
+        rate = self._inputs_per_s
+        self._allowance = min(max(1.0, rate / 4), self._allowance + (now - self._allowed_at) * rate)
+        self._allowed_at = now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True

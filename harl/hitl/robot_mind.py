@@ -1,0 +1,313 @@
+"""A scripted person's decisions: when to take over, what to do, what to praise. Knows no sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from harl.hitl.robot_heuristics import CLOSE, distance, press
+from harl.hitl.robot_keys import Action, Keys
+from harl.hitl.robot_scene import Sight
+
+Gate = Literal["always", "random", "error"]
+RANDOM_START = 0.2
+"""Chance, at each sight, that a person whose gate is `random` takes over an agent."""
+JUDGED = 4
+"""Sights over which mistakes are counted."""
+SHARE_RANDOM = 0.5
+"""Of the actions of somebody who is not good at it."""
+MOST_TRIES = 50
+"""Sights after which somebody gives up whose inputs take no effect."""
+REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """How a person is."""
+
+    delay_steps: tuple[int, int] = (2, 4)
+    """Steps from seeing to acting, drawn anew for each takeover; what the network takes counts in."""
+    noise: float = 0.1
+    """Share of actions that are random."""
+    suboptimal: bool = False
+    """Half of the actions are random."""
+    budget: float | None = None
+    """Most steps that are driven, as a share of all steps of all agents of the environment; None: no limit."""
+    gate: Gate = "always"
+    """When to take over: always, at random, or when the policy makes mistakes."""
+    threshold: float = 0.5
+    """`error`: share of the last sights in which the agent did something else than the expert, and got no nearer."""
+    segment: int = 8
+    """Steps that a takeover lasts."""
+    flip: float = 0.05
+    """Share of the decisions of the gates `error` and `random` that are turned round."""
+    feedback: bool = False
+    """Whether to praise and blame agents that the policy drives."""
+    feedback_rate: float = 1.0
+    """Judgements a second."""
+    feedback_delay_s: tuple[float, float] = (0.2, 4.0)
+    """Seconds from a judgement to the press."""
+    feedback_misses: float = 0.2
+    """Share of judgements that are not pressed."""
+
+
+class Expert(Protocol):
+    """Somebody who knows what to do."""
+
+    def act(self, sight: Sight, agent: str) -> Action:
+        """What an agent should do in a situation."""
+
+    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
+        """Whether what an agent did last was a mistake; `before` is an earlier sight of the same episode, if any."""
+
+
+class Heuristic:
+    """The expert of the particle worlds.
+
+    Args:
+        scenario: as `simple_spread`.
+        keys: of each agent, by name.
+    """
+
+    def __init__(self, scenario: str, keys: Mapping[str, Keys]) -> None:
+        self._scenario, self._keys = scenario, keys
+
+    def act(self, sight: Sight, agent: str) -> Action:
+        """See `Expert`."""
+        return self._keys[agent].action(press(self._scenario, sight.scene, agent))
+
+    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
+        """Another action than the expert's, while the agent is not where it should be and got no nearer."""
+        if self._keys[agent].same(now.actions[agent], self.act(now if before is None else before, agent)):
+            return False
+        left = distance(self._scenario, now.scene, agent)
+        return left > CLOSE and (before is None or left >= distance(self._scenario, before.scene, agent))
+
+
+@dataclass(slots=True)
+class Hold:
+    """An agent that is driven."""
+
+    delay: int
+    until: int | None = None
+    """Clock at which it is given back; None until the first input has taken effect."""
+    tries: int = 0
+    """Sights without effect."""
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What the person thinks of an agent."""
+
+    mistakes: deque[bool] = field(default_factory=lambda: deque(maxlen=JUDGED))
+    asked: bool = False
+    hold: Hold | None = None
+    action: Action | None = None
+
+
+class Mind:
+    """What a person decides at each sight; gives messages of the protocol without `seq`, which the client counts.
+
+    Args:
+        agents: whom the person may drive.
+        team: how many agents the environment has.
+        keys: of each agent, by name.
+        expert: what the person knows.
+        traits: how the person is.
+        rng: all chances.
+        lease_ttl_ms: how long an input holds.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[str],
+        team: int,
+        keys: Mapping[str, Keys],
+        expert: Expert,
+        traits: Traits,
+        rng: np.random.Generator,
+        lease_ttl_ms: int = 500,
+    ) -> None:
+        self.traits, self.expert, self.rng = traits, expert, rng
+        self.lag = 0.0
+        """Steps that pass between a sight and the effect of an input on it; the client measures it."""
+        self._team, self._keys, self._ttl = team, keys, lease_ttl_ms
+        self._agents = {name: _Agent() for name in agents}
+        self._sights: deque[Sight] = deque(maxlen=REMEMBERED)
+        self._first_clock: int | None = None
+        self.driven = 0
+        """Steps of agents driven so far."""
+        self._presses: list[tuple[float, str, float]] = []
+        """When, for whom, and what, of judgements on their way to the key."""
+        self._judged_at: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of the environment since the first sight."""
+        return self._sights[-1].clock - (self._first_clock or 0) if self._sights else 0
+
+    @property
+    def share(self) -> float:
+        """Driven steps as a share of all steps of all agents."""
+        return self.driven / max(1, self.steps * self._team)
+
+    def see(self, sight: Sight) -> list[dict[str, Any]]:
+        """Look at a frame; what the person does about it."""
+        if self._first_clock is None:
+            self._first_clock = sight.clock
+        before = self._sights[-1] if self._sights else None
+        self._sights.append(sight)
+        messages: list[dict[str, Any]] = []
+        for name, agent in self._agents.items():
+            if before is not None:
+                self._judge(name, agent, before, sight)
+            if agent.hold is not None:
+                messages += self._drive(name, agent, agent.hold, sight)
+            elif not agent.asked and self._wants(agent):
+                agent.asked = True
+                messages.append({"type": "control", "op": "request", "agent": name, "mode": "hold"})
+        if self.traits.feedback and before is not None:
+            self._think_of_praise(before, sight)
+        return messages
+
+    def hear(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the server says of an agent's lease that is this person's own."""
+        agent = self._agents.get(message["agent"])
+        if agent is None:
+            return []
+        agent.asked = False
+        if message["state"] != "granted":
+            agent.hold = None
+            return []
+        if agent.hold is None and self._sights:
+            low, high = self.traits.delay_steps
+            now = self._sights[-1]
+            agent.hold = Hold(int(self.rng.integers(low, high + 1)))
+            agent.mistakes.clear()
+            return self._drive(message["agent"], agent, agent.hold, now)
+        return []
+
+    def remind(self) -> list[dict[str, Any]]:
+        """Say again what is held, so that the lease does not run out while nothing new is seen."""
+        return [
+            self._input(name, agent.action, self._sights[-1])
+            for name, agent in self._agents.items()
+            if agent.hold is not None and agent.action is not None
+        ]
+
+    def presses(self, now: float) -> list[dict[str, Any]]:
+        """Praise and blame whose time has come."""
+        due = [press for press in self._presses if press[0] <= now]
+        self._presses = [press for press in self._presses if press[0] > now]
+        if not due:
+            return []
+        seen = self._sights[-1]
+        shown = max(0.0, now - seen.at) * 1000
+        place = {"ep": seen.episode, "step": seen.step}
+        return [
+            {
+                "type": "feedback", "agent": agent, "value": value, "seen": place,
+                "t_client_ms": round(now * 1000, 3), "shown_ms": round(shown, 3),
+            }
+            for _, agent, value in due
+        ]  # fmt: skip
+
+    def _judge(self, name: str, agent: _Agent, before: Sight, now: Sight) -> None:
+        """Count the steps that were driven, and the policy's mistakes."""
+        passed = now.clock - before.clock
+        if now.source.get(name) == "human":
+            self.driven += passed if before.source.get(name) == "human" else 1
+        elif _shows_policy(now, name):
+            agent.mistakes.append(self.expert.mistaken(_same_episode(before, now), now, name))
+
+    def _wants(self, agent: _Agent) -> bool:
+        """Whether to take an agent over."""
+        gate, traits = self.traits.gate, self.traits
+        if not self._affordable():
+            return False
+        if gate == "always":
+            return True
+        if gate == "random":
+            wants = bool(self.rng.random() < RANDOM_START)
+        else:
+            full = len(agent.mistakes) == JUDGED
+            wants = full and sum(agent.mistakes) / JUDGED > traits.threshold
+        # Turned round as often as the decisions that it may turn are, so that a calm team is not taken over each time.
+        return not wants if self.rng.random() < (traits.flip if wants else traits.flip * RANDOM_START) else wants
+
+    def _affordable(self) -> bool:
+        """Whether another segment is within the budget, with what is promised to those held already."""
+        budget = self.traits.budget
+        if budget is None:
+            return True
+        now = self._sights[-1].clock
+        promised = 0
+        for agent in self._agents.values():
+            if agent.hold is not None and agent.hold.until is not None:
+                promised += max(0, agent.hold.until - now)
+            elif agent.hold is not None or agent.asked:
+                promised += self.traits.segment
+        return self.driven + promised + self.traits.segment <= budget * self.steps * self._team
+
+    def _drive(self, name: str, agent: _Agent, hold: Hold, now: Sight) -> list[dict[str, Any]]:
+        if hold.until is None:
+            hold.tries += 1
+            if now.source.get(name) == "human":
+                hold.until = now.clock - 1 + self.traits.segment
+            elif hold.tries > MOST_TRIES:
+                return self._let_go(name, agent, now)
+        elif now.clock >= hold.until:
+            if self.traits.gate != "always" or not self._affordable():
+                return self._let_go(name, agent, now)
+            hold.until = now.clock + self.traits.segment
+        agent.action = self._action(name, self._remembered(hold.delay, now))
+        return [self._input(name, agent.action, now)]
+
+    def _let_go(self, name: str, agent: _Agent, now: Sight) -> list[dict[str, Any]]:
+        agent.hold, agent.action = None, None
+        return [{**self._input(name, None, now), "held": False}]
+
+    def _remembered(self, delay: int, now: Sight) -> Sight:
+        """What was seen as many steps ago as it takes to react, without those that the network takes."""
+        wanted = now.clock - max(0, round(delay - self.lag))
+        of_episode = [sight for sight in self._sights if sight.episode == now.episode]
+        earlier = [sight for sight in of_episode if sight.clock <= wanted]
+        return earlier[-1] if earlier else of_episode[0]
+
+    def _action(self, name: str, seen: Sight) -> Action:
+        share = SHARE_RANDOM if self.traits.suboptimal else self.traits.noise
+        if self.rng.random() < share:
+            return self._keys[name].random(self.rng)
+        return self.expert.act(seen, name)
+
+    def _input(self, name: str, action: Action | None, now: Sight) -> dict[str, Any]:
+        seen = {"ep": now.episode, "step": now.step}
+        return {
+            "type": "input", "agent": name, "seen": seen, "action": action, "held": True, "ttl_ms": self._ttl,
+        }  # fmt: skip
+
+    def _think_of_praise(self, before: Sight, now: Sight) -> None:
+        """Judge an agent that the policy drives, and begin to reach for the key."""
+        since = 0.0 if self._judged_at is None else now.at - self._judged_at
+        self._judged_at = now.at
+        traits = self.traits
+        if self.rng.random() >= min(1.0, since * traits.feedback_rate):
+            return
+        driven = [name for name in self._keys if _shows_policy(now, name)]
+        if driven and self.rng.random() >= traits.feedback_misses:
+            name = driven[int(self.rng.integers(len(driven)))]
+            value = -1.0 if self.expert.mistaken(_same_episode(before, now), now, name) else 1.0
+            self._presses.append((now.at + float(self.rng.uniform(*traits.feedback_delay_s)), name, value))
+
+
+def _shows_policy(now: Sight, name: str) -> bool:
+    """Whether a sight shows what a policy's action led to; the first one of an episode shows none."""
+    return now.step > 0 and now.source.get(name) == "policy" and name in now.actions
+
+
+def _same_episode(before: Sight, now: Sight) -> Sight | None:
+    return before if before.episode == now.episode and before.step < now.step else None

@@ -1,0 +1,179 @@
+"""`hitl=sharpie`: the bridge to the people of a SHARPIE site, whose runner the run is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from harl.config import ConfigError, SharpieConfig
+from harl.envs.api import EnvStep, FloatArray
+from harl.hitl.bridge import Stage
+from harl.hitl.pace import Pace
+from harl.hitl.people_bridge import PeopleBridge
+from harl.hitl.sharpie_site.mapping import read_mapping
+from harl.hitl.sharpie_site.messages import end_flags, log
+from harl.hitl.sharpie_site.reception import Reception
+from harl.hitl.sharpie_site.session import Session, Shot
+from harl.hitl.sharpie_site.site import Site, read_key
+
+JOIN_S = 5.0
+"""Longest wait for the threads of the network when the run ends."""
+
+
+class SitePace(Pace):
+    """The pace of a run that serves a site: while a session goes on, as its people answer."""
+
+    bridge: SharpieBridge
+
+    def hold(self, stopping: Callable[[], bool], show: Callable[[], None]) -> bool:
+        """See `Pace`."""
+        missed = self.bridge.wait_for_answers(stopping)
+        return super().hold(stopping, show) if missed is None else missed
+
+
+class SharpieBridge(PeopleBridge):
+    """People at a SHARPIE site, in environment `hitl.env_index` of the run, one session at a time.
+
+    An episode of a session is one of the environment: it begins with the next one that the environment begins. Between
+    sessions the run goes on without people.
+
+    Args:
+        config: the `hitl` section.
+        clock: seconds, monotonic.
+        listen: whether to ask the site for sessions; else whoever does gives them to `reception`.
+
+    Raises:
+        ConfigError: there is no key, the mapping is wrong, or there is a room without a link.
+    """
+
+    config: SharpieConfig
+
+    def __init__(self, config: SharpieConfig, clock: Callable[[], float] = time.monotonic, listen: bool = True) -> None:
+        super().__init__(config, clock)
+        pace = SitePace(self.room)
+        pace.bridge = self
+        self.room.pace = pace
+        self._ending = threading.Event()
+        self.reception = Reception(
+            self.room, config, None if config.mapping is None else read_mapping(config.mapping), self._ending
+        )
+        self._site: Site | None = None
+        self._thread: threading.Thread | None = None
+        self._outcome: EnvStep
+        self._next_frame = 0.0
+        if not listen:
+            return
+        problems = []
+        if config.room is not None and config.link is None:
+            problems.append("hitl.room is set without hitl.link: a room belongs to the link of an experiment")
+        try:
+            key = read_key(None, config.key_file, os.environ.get("SHARPIE_CONNECTION_KEY"))
+        except ValueError as error:
+            problems.append(f"hitl.key_file: {error}")
+        if problems:
+            raise ConfigError(problems)
+        self._site = Site(config.hostname, config.port, key, config.tls)
+        if config.trust_server_code:
+            log.warning("hitl.trust_server_code has no use in a run: it serves its own environment and agents")
+
+    # The run's thread.
+
+    def attach(self, stage: Stage, first: EnvStep) -> None:
+        """See `Bridge`; begins to ask the site for sessions."""
+        if (session := self.reception.session) is not None:
+            session.abort()
+        self._outcome = first
+        super().attach(stage, first)
+        self.reception.open(stage.layout)
+        if self._site is not None and self._thread is None:
+            stage.notice(f"people: from the SHARPIE site at {self._site.url}")
+            self._thread = threading.Thread(target=self.reception.listen, args=(self._site,), daemon=True)
+            self._thread.start()
+
+    def wait_for_answers(self, stopping: Callable[[], bool]) -> bool | None:
+        """Wait until the people of the session have answered what they were shown.
+
+        Returns:
+            Whether somebody did not in time; None where there is nothing to wait for, or the pace is another.
+        """
+        session, env = self.reception.session, self.config.env_index
+        if session is None or session.over:
+            return None
+        self._place({env})
+        if not session.begun:
+            if self.step[env]:
+                return False  # on to the end of the episode that has begun without them
+            self.show(env, False, True)
+        if not session.lockstep:
+            return None
+        if session.finished:
+            session.wait_for_end(stopping)
+            return None
+        return session.wait(self.room.position[env], stopping)
+
+    def publish(self, outcome: EnvStep) -> None:
+        """See `Bridge`."""
+        self._outcome = outcome
+        super().publish(outcome)
+
+    def show(self, env: int, done: bool, at_once: bool) -> bool:
+        """See `PeopleBridge`; the network's thread encodes and sends."""
+        session, now = self.reception.session, self.clock()
+        if session is None or session.over or session.finished or env != self.config.env_index:
+            return False
+        if not session.begun and (self.step[env] or not at_once):
+            return False
+        if session.begun and not session.lockstep and not done and now < self._next_frame:
+            return False
+        self._next_frame = now + session.between
+        session.offer(self._shot(session, env, done))
+        if env in self.crediting.ledgers:
+            self.crediting.ledgers[env].show(*self.room.position[env], now)
+        return True
+
+    def _shot(self, session: Session, env: int, done: bool) -> Shot:
+        outcome, layout = self._outcome, self._stage.layout
+        begun, picture = session.begun, session.last_picture
+        if not done or picture is None:  # the next episode has begun within the step that ended this one
+            picture = self._stage.render(env).copy()
+        rows = outcome.final_obs[env] if done and outcome.final_obs is not None else outcome.obs[env]
+        roles = {seat.agent: role for role, seat in session.seats.items()}
+        obs: dict[str, Any] = {}
+        actions: dict[str, Any] = {}
+        for i, agent in enumerate(layout.agents):
+            name = roles.get(agent, agent)
+            obs[name] = rows[i].copy() if rows.ndim > 2 else rows[i, : layout.obs_dims[i]].copy()
+            actions[name] = _native(self.actions[env, i, : layout.action_dims[i]], layout.action_spaces[i])
+        rewards = {roles.get(agent, agent): float(outcome.rewards[env, i, 0]) for i, agent in enumerate(layout.agents)}
+        flags = end_flags(bool(outcome.terminated[env].all()), not outcome.terminated[env].all()) if done else (0, 0)
+        return Shot(
+            self.room.position[env],
+            picture,
+            obs,
+            actions if begun else {},
+            rewards if begun else 0,
+            bool(flags[0]),
+            bool(flags[1]),
+        )
+
+    def close(self, reason: str) -> None:
+        """See `Bridge`; people are told."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+        super().close(reason)
+
+
+def _native(columns: FloatArray, space: spaces.Space[Any]) -> Any:
+    """An action as the environment's own numbers."""
+    if isinstance(space, spaces.Discrete):
+        return int(columns[0]) + int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (columns + space.start).astype(np.int64)
+    return columns.copy()

@@ -1,0 +1,127 @@
+"""Connections to a site: one to its queue, one to each room. The library's own thread answers pings meanwhile."""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+LARGEST_MESSAGE = 16 * 1024 * 1024
+"""Bytes; settings may hold files."""
+
+
+class Socket(Protocol):
+    """What of a connection is used."""
+
+    def send(self, message: str, /) -> None:
+        """Send one text message."""
+
+    def recv(self, timeout: float | None = None) -> str | bytes:
+        """The next message; `TimeoutError` where none comes in time."""
+
+
+class RefusedBySite(Exception):  # noqa: N818 - it is the site that errs, or the key
+    """The site answered a connection by an HTTP status."""
+
+    def __init__(self, status: int, url: str) -> None:
+        self.status = status
+        meaning = {
+            403: "it does not know this connection key",
+            404: "there is no SHARPIE site at this address",
+            500: "it has no open session there",
+        }
+        super().__init__(f"{url} refused the connection with HTTP {status}: {meaning.get(status, 'see its log')}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a site is, and the key that it knows this runner by."""
+
+    hostname: str
+    port: int
+    key: str
+    tls: bool = False
+    ca_file: str | None = None
+    """PEM file with the certificate of a site whose authority the system does not know."""
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Site({self.url})"  # never the key
+
+    def queue(self) -> Any:
+        """A connection to the queue; raises like `connect`."""
+        return self.connect("/runner/connection")
+
+    def room(self, link: str, room: str) -> Any:
+        """A connection to a room; raises like `connect`."""
+        return self.connect(f"/experiment/{quote(link, safe='')}/run/{quote(room, safe='')}")
+
+    def connect(self, path: str) -> Any:
+        """A connection, to be used in a `with` block.
+
+        Raises:
+            RefusedBySite: the site answered by an HTTP status.
+            OSError: there is nobody, or what is there speaks no WebSocket.
+        """
+        from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus
+        from websockets.sync.client import connect
+
+        context = None
+        if self.tls:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        try:
+            return connect(
+                self.url + path,
+                additional_headers={"authorization": self.key},
+                ssl=context,
+                compression=None,  # pictures are compressed already
+                max_size=LARGEST_MESSAGE,
+                max_queue=None,  # reading, and with it the answers to pings, never waits for a learner
+            )
+        except InvalidStatus as error:
+            raise RefusedBySite(error.response.status_code, self.url) from None
+        except (InvalidMessage, InvalidHandshake, EOFError) as error:
+            raise OSError(f"{self.url} did not open a WebSocket: {error}") from None
+
+
+def receive(websocket: Any, timeout: float | None) -> str | bytes | None:
+    """The next message, or None where none comes within `timeout` seconds.
+
+    A `recv` that knows no time-out, as of a stand-in for a socket, is called without one.
+    """
+    takes_timeout = "timeout" in inspect.signature(websocket.recv).parameters
+    try:
+        message: str | bytes = websocket.recv(timeout=timeout) if takes_timeout else websocket.recv()
+    except TimeoutError:
+        return None
+    return message
+
+
+def read_key(argument: str | None, file: str | None, environment: str | None) -> str:
+    """The connection key from the command line, a file, or the environment variable SHARPIE_CONNECTION_KEY.
+
+    Raises:
+        ValueError: there is none, or it cannot be the value of an HTTP header.
+    """
+    key = argument
+    if not key and file is not None:
+        try:
+            key = Path(file).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"the key file {file} cannot be read: {error}") from None
+    key = key or environment
+    if not key:
+        raise ValueError(
+            "no connection key: give --connection-key, --key-file (hitl.sharpie: hitl.key_file), or set "
+            "SHARPIE_CONNECTION_KEY; a site's administrator makes keys under Runners"
+        )
+    if not key.isascii() or not key.isprintable():
+        raise ValueError("the connection key holds characters that an HTTP header cannot; it is printable ASCII")
+    return key

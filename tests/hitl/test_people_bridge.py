@@ -1,0 +1,253 @@
+"""From what people do to what environments and learners get."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from harl.envs.api import EnvStep
+from harl.hitl.bridge import Source, Stage
+from harl.hitl.people_bridge import PeopleBridge
+from tests.hitl.rooms import LAYOUT, Clock, messages, web_config
+
+N = 2
+
+
+class Bridge(PeopleBridge):
+    """Shows every step to whoever is there."""
+
+    def show(self, env, done, at_once):
+        if env in self.crediting.ledgers:
+            self.crediting.ledgers[env].show(*self.room.position[env], self.clock())
+        return True
+
+
+class Play:
+    """A bridge on a stage, stepped by hand."""
+
+    def __init__(self, tmp_path, **changes):
+        self.clock = Clock()
+        self.bridge = Bridge(web_config(**{"record": "off", **changes}), self.clock)
+        self.earliest, self.steps = 0, 0
+        self.stage = Stage(
+            layout=LAYOUT, num_envs=N, purpose=changes.pop("purpose", "train"), title="a run", env_name="x",
+            scenario="y", algo="happo", folder=tmp_path, sums_rewards=False, total_steps=1000,
+            render=lambda env: np.zeros((8, 8, 3), np.uint8), scene=lambda env: None, earliest=lambda: self.earliest,
+            stopping=lambda: False, log_probs=lambda obs, masks, actions: None, notice=print, metrics=lambda m: None,
+        )  # fmt: skip
+        self.bridge.attach(self.stage, self.outcome())
+        self.room = self.bridge.room
+
+    def outcome(self, rewards=0.0, ended=False):
+        flags = np.zeros((N, 3), bool)
+        return EnvStep(
+            obs=np.zeros((N, 3, 4), np.float32), share_obs=np.zeros((N, 3, 12), np.float32), available_actions=None,
+            active=np.ones((N, 3, 1), np.float32), rewards=np.full((N, 3, 1), rewards, np.float32), terminated=flags,
+            truncated=flags, ended=np.full(N, ended),
+        )  # fmt: skip
+
+    def step(self, proposed=None, masks=None, rewards=0.0, ended=False):
+        proposed = np.full((N, 3, 2), 0.5, np.float32) if proposed is None else proposed
+        outcome = self.outcome(rewards, ended)
+        override = self.bridge.override_actions(self.steps, outcome.obs, masks, proposed)
+        learned, credits = self.bridge.override_rewards(self.steps, outcome.rewards)
+        self.bridge.publish(outcome)
+        self.steps += N
+        self.clock.now += 1.0
+        return proposed, override, learned, credits
+
+
+@pytest.fixture
+def play(tmp_path):
+    made = Play(tmp_path, reward__anneal=False, pace="free", takeover__lease_ttl_ms=60_000)
+    made.room.enter("c", "carol", "controller", "desktop")
+    made.room.enter("t", "tess", "trainer", "desktop")
+    return made
+
+
+def test_with_nobody_there_the_proposal_itself_comes_back(tmp_path):
+    proposed, override, _, credits = Play(tmp_path).step()
+    assert override.actions is proposed
+    assert override.source is override.policy_mask is None
+    assert credits == ()
+
+
+def test_with_observers_alone_the_proposal_itself_comes_back(tmp_path):
+    made = Play(tmp_path, pace="free")
+    made.room.enter("o", "olga", "observer", "desktop")
+    proposed, override, _, _ = made.step()
+    assert override.actions is proposed
+    assert override.policy_mask is None
+
+
+def test_the_driven_agent_alone_is_overridden(play):
+    play.room.control("c", "request", "mover", "hold")
+    play.room.input("c", "mover", 1, 0, 0, 3, True, 60_000)
+    proposed, override, _, _ = play.step()
+    assert (proposed == 0.5).all()
+    assert override.actions[0, 0, 0] == 3
+    assert np.delete(override.actions.reshape(-1), 0).tolist() == [0.5] * 11
+    assert override.source.tolist() == [[Source.HUMAN, 0, 0], [0, 0, 0]]
+    assert override.policy_mask[..., 0].tolist() == [[0, 1, 1], [1, 1, 1]]
+
+
+def test_doing_nothing_is_an_action_of_the_person(play):
+    play.room.control("c", "request", "arm", "toggle")
+    play.room.input("c", "arm", 1, 0, 0, None, True, 60_000)
+    _, override, _, _ = play.step()
+    assert override.actions[0, 2].tolist() == [0.0, 0.0]
+    assert override.source[0, 2] == Source.HUMAN
+
+
+@pytest.mark.parametrize(
+    ("absent", "acted", "source"),
+    [("policy", 0.5, Source.POLICY), ("default", 0.0, Source.DEFAULT), ("previous", 3.0, Source.PREVIOUS)],
+)
+def test_who_acts_for_an_awaited_driver_who_does_not(tmp_path, absent, acted, source):
+    made = Play(tmp_path, absent=absent, pace="lockstep", timeout_s=0.01, takeover__lease_ttl_ms=60_000)
+    made.room.clock = made.bridge.clock = made.clock
+    made.room.enter("c", "carol", "controller", "desktop")
+    made.room.control("c", "request", "mover", "hold")
+    made.room.input("c", "mover", 1, 0, 0, 3, True, 60_000)
+    _, first, _, _ = made.step()
+    assert first.actions[0, 0, 0] == 3
+    made.room.seats[0, 0].held = None
+    hold = made.room.pace.hold
+    made.room.pace.hold = lambda stopping, show: (hold(lambda: True, show), True)[1]
+    _, second, _, _ = made.step()
+    assert second.actions[0, 0, 0] == acted
+    assert (second.source[0, 0] if second.source is not None else 0) == source
+
+
+def feedback(play, value=1.0, agent="mover", who="t", seq=1, seen=(0, 3), shown_ms=1000.0, **more):
+    play.room.feedback(who, agent, seq, value, *seen, shown_ms=shown_ms, **more)
+
+
+def test_praise_reaches_the_steps_that_were_on_the_screen(play):
+    for _ in range(3):
+        play.step()
+    # The frames after steps 1, 2, 3 were shown for a second each; the event comes a second after the last one.
+    feedback(play)
+    _, _, rewards, credits = play.step(rewards=2.0)
+    assert (rewards == 2.0).all()
+    assert [(c.env_steps, c.env, c.agent) for c in credits] == [(0, 0, 0), (2, 0, 0), (4, 0, 0)]
+    assert [c.delta for c in credits] == pytest.approx([0.5 * w / 2.8 for w in (1.0, 1.0, 0.8)])
+    (told,) = messages(play.room, "credit")
+    assert (told["seq"], told["late"]) == (1, False)
+    assert told["weight_sum"] == pytest.approx(1.0)
+
+
+def test_one_press_is_worth_the_weight_for_each_of_the_team(play):
+    for _ in range(3):
+        play.step()
+    feedback(play, agent="team")
+    _, _, _, credits = play.step()
+    assert sum(c.delta for c in credits) == pytest.approx(3 * 0.5)
+
+
+def test_where_rewards_are_added_up_a_press_on_the_team_counts_once(play):
+    play.bridge.crediting.stage = dataclasses.replace(play.stage, sums_rewards=True)
+    for _ in range(3):
+        play.step()
+    feedback(play, agent="team")
+    _, _, _, credits = play.step()
+    assert sum(c.delta for c in credits) == pytest.approx(0.5)
+
+
+def test_late_feedback_is_recorded_but_not_applied(play):
+    for _ in range(3):
+        play.step()
+    play.earliest = 6
+    feedback(play)
+    _, _, _, credits = play.step()
+    assert credits == []
+    assert messages(play.room, "credit")[0]["late"] is True
+
+
+def test_partly_late_feedback_reaches_the_steps_that_are_left(play):
+    for _ in range(3):
+        play.step()
+    play.earliest = 4
+    feedback(play)
+    _, _, _, credits = play.step()
+    assert [c.env_steps for c in credits] == [4]
+    assert messages(play.room, "credit")[0]["late"] is True
+
+
+def test_taking_it_back_takes_back_what_it_did(play):
+    for _ in range(3):
+        play.step()
+    feedback(play)
+    _, _, _, credits = play.step()
+    play.room.undo("t", 1)
+    _, _, _, undone = play.step()
+    assert [(c.env_steps, c.delta) for c in undone] == [(c.env_steps, pytest.approx(-c.delta)) for c in credits]
+    play.room.undo("t", 1)
+    assert play.step()[3] == []
+
+
+def test_replace_puts_feedback_in_the_place_of_the_reward_in_credited_steps_alone(tmp_path):
+    made = Play(tmp_path, reward__learn="replace", reward__credit="turn", pace="free")
+    made.room.enter("t", "tess", "trainer", "desktop")
+    for _ in range(3):
+        made.step(rewards=7.0)
+    assert not made.step(rewards=7.0)[3]  # silence is no reward
+    feedback(made, value=-1.0)
+    _, _, rewards, credits = made.step(rewards=7.0)
+    assert (rewards == 7.0).all()
+    assert [(c.env_steps, c.agent, c.delta) for c in credits] == [(4, 0, -8.0)]
+    feedback(made, value=0.5, seq=2)
+    assert [c.delta for c in made.step()[3]] == [0.5]
+    made.room.undo("t", 1)
+    made.room.undo("t", 2)
+    assert sum(c.delta for c in made.step()[3]) == 7.5  # the reward is what it was
+
+
+def test_the_weight_falls_linearly_to_nothing(tmp_path):
+    made = Play(tmp_path, reward__credit="turn", pace="free")
+    made.room.enter("t", "tess", "trainer", "desktop")
+    made.step()
+    made.steps = 750
+    made.step()
+    feedback(made, seen=(0, 2))
+    (credit,) = made.step()[3]
+    assert credit.delta == pytest.approx(0.5 * (1 - 752 / 1000))
+
+
+@pytest.mark.parametrize("learn", ["log", "evaluate"])
+def test_what_is_only_recorded_changes_nothing(tmp_path, learn):
+    changes = {"reward__learn": "log"} if learn == "log" else {}
+    made = Play(tmp_path, pace="free", **changes)
+    if learn == "evaluate":
+        made.bridge.crediting.stage = dataclasses.replace(made.stage, purpose="evaluate")
+    made.room.enter("t", "tess", "trainer", "desktop")
+    for _ in range(3):
+        made.step()
+    feedback(made)
+    assert made.step()[3] == []
+
+
+def test_episodes_are_counted_for_everybody(play):
+    play.step(rewards=1.0)
+    assert play.room.position[0] == (0, 1)
+    play.step(rewards=1.0, ended=True)
+    assert play.room.position[0] == (1, 0)
+    assert play.bridge.last_return[0].tolist() == [2.0] * 3
+
+
+def test_the_share_of_human_steps(play):
+    play.room.control("c", "request", "mover", "hold")
+    play.step()
+    play.room.input("c", "mover", 1, 0, 1, 3, True, 60_000)
+    play.step()
+    assert play.bridge.human_share == 0.5
+
+
+def test_a_discarded_episode_is_named_once_WS_14(play):
+    play.step()
+    play.room.mark("c", "discard", 0)
+    play.step()
+    assert play.bridge.discarded() == [0]
+    assert play.bridge.discarded() == []

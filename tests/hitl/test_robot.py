@@ -1,0 +1,488 @@
+"""The scripted person: what it sees, decides and does, alone and over the real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harl
+from harl.hitl import replay, robot
+from harl.hitl.controls import layout_controls
+from harl.hitl.recordings import find_sessions
+from harl.hitl.robot_client import Invitation, Robot, RobotError
+from harl.hitl.robot_heuristics import press, targets, walk
+from harl.hitl.robot_keys import Action, Keys
+from harl.hitl.robot_mind import Heuristic, Mind, Traits
+from harl.hitl.robot_scene import Body, Eyes, Sight
+from harl.hitl.seats import describe_space
+from tests.hitl.playing import TOKENS, Run
+from tests.hitl.recording_fixtures import configured, mpe
+
+PATIENCE = 60.0
+EXACT = Traits(noise=0.0, flip=0.0, delay_steps=(0, 0))
+
+
+@pytest.fixture(autouse=True)
+def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role, token in TOKENS.items():
+        monkeypatch.setenv(f"HARL_TOKEN_{role.upper()}", token)
+
+
+def keys_of(scenario: str, *overrides: str) -> dict[str, Keys]:
+    layout = mpe(scenario, *overrides)[0].layout
+    controls = layout_controls(layout, scenario)
+    return {
+        name: Keys({"action_space": describe_space(space), **controls[name].describe()})
+        for name, space in zip(layout.agents, layout.action_spaces, strict=True)
+    }
+
+
+# Keys.
+
+
+def test_keys_are_put_together_as_on_the_page() -> None:
+    last = keys_of("simple_spread")["agent_0"]
+    assert (last.action([]), last.action(["left"]), last.action(["left", "up"])) == (0, 1, 4)
+    both = keys_of("simple_reference")["agent_0"]
+    assert (both.action(["say A"]), both.action(["say C", "left"]), both.action(["dance"])) == (0, 11, 0)
+    box = keys_of("simple_spread", "env.continuous_actions=true")["agent_0"]
+    assert box.action(["right"]) == [0.0, 0.0, 1.0, 0.0, 0.0]
+    parts = Keys(
+        {
+            "action_space": {"kind": "multidiscrete", "nvec": [3, 2]},
+            "controls": [{"label": "a", "action": [2, None]}, {"label": "b", "action": [None, 1]}],
+            "combine": "component",
+            "noop": [0, 0],
+        }
+    )
+    assert (parts.action(["a"]), parts.action(["a", "b"])) == ([2, 0], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("space", "one", "other", "same"),
+    [
+        ({"kind": "discrete", "n": 5}, 3, 3.0, True),
+        ({"kind": "discrete", "n": 5}, 3, 2.0, False),
+        ({"kind": "multidiscrete", "nvec": [3, 2]}, [1, 0], [1.0, 1.0], False),
+        ({"kind": "box", "low": [0, 0], "high": [1, 1]}, [0.1, 0.9], [0.2, 1.0], True),
+        ({"kind": "box", "low": [0, 0], "high": [1, 1]}, [0.1, 0.9], [0.6, 1.0], False),
+    ],
+)
+def test_actions_are_compared(space: dict[str, Any], one: Action, other: Any, same: bool) -> None:
+    keys = Keys({"action_space": space, "controls": [], "combine": "last", "noop": 0})
+    assert keys.same(one, other) is same
+    assert not keys.same(one, [0.0] * 7)
+
+
+# Seeing.
+
+
+def test_speed_is_seen_from_two_drawings_of_one_episode() -> None:
+    envs, _ = mpe()
+    envs.reset([1])
+    eyes = Eyes()
+    eyes.read(0, 0, envs.scene(0) or {})
+    envs.step(np.full((1, 3, 1), 2, np.float32))
+    envs.step(np.full((1, 3, 1), 2, np.float32))
+    drawing = envs.scene(0) or {}
+    seen = eyes.read(0, 2, drawing).agents["agent_0"]
+    assert seen.velocity == pytest.approx([0.25, 0.0], abs=0.02)  # at rest, then 0.5 in the second of two steps
+    assert eyes.read(1, 0, drawing).agents["agent_0"].velocity.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("scenario", ["simple_reference", "simple_speaker_listener"])
+def test_goals_are_read_from_colours(scenario: str) -> None:
+    envs, _ = mpe(scenario, envs=20)
+    envs.reset(list(range(20)))
+    goals = envs.get_state()["goals"]
+    walkers = ["agent_1", "agent_0"] if scenario == "simple_reference" else ["listener_0"]
+    for n in range(20):
+        scene = Eyes().read(0, 0, envs.scene(n) or {})
+        assert targets(scenario, scene) == dict(zip(walkers, goals[n].tolist(), strict=True))
+
+
+# Heuristics.
+
+
+def test_walker_stops_where_it_coasts_to_the_target() -> None:
+    def body(x: float, speed: float) -> Body:
+        return Body(np.array([x, 0.0]), np.array([speed, 0.0]), "#000000")
+
+    target = np.array([1.0, 0.05])
+    assert walk(body(0.0, 0.0), target) == "right"
+    assert walk(body(0.6, 1.0), target) is None
+    assert walk(body(0.8, 1.5), target) == "left"
+
+
+def returns(scenario: str, episodes: int, expert: bool, noise: float = 0.0) -> float:
+    """Mean return, summed over agents, of the heuristic or of random actions."""
+    envs, _ = mpe(scenario)
+    keys, rng, layout = keys_of(scenario), np.random.default_rng(0), envs.layout
+    envs.reset([5])
+    total = 0.0
+    for episode in range(episodes):
+        eyes = Eyes()
+        for t in range(25):
+            scene = eyes.read(episode, t, envs.scene(0) or {})
+            actions = np.zeros((1, layout.num_agents, 1), np.float32)
+            for i, agent in enumerate(layout.agents):
+                random = not expert or rng.random() < noise
+                own = keys[agent].random(rng) if random else keys[agent].action(press(scenario, scene, agent))
+                actions[0, i, 0] = own
+            total += float(envs.step(actions).rewards.sum())
+    return total / episodes
+
+
+@pytest.mark.parametrize("scenario", ["simple_spread", "simple_reference", "simple_speaker_listener"])
+def test_heuristic_knows_the_task(scenario: str) -> None:
+    random, expert = returns(scenario, 20, False), returns(scenario, 20, True)
+    assert expert > 0.5 * random
+    assert expert > returns(scenario, 20, True, noise=0.5)
+
+
+def test_large_teams_share_out_landmarks_too() -> None:
+    envs, _ = mpe("simple_spread", "env.kwargs.N=8")
+    envs.reset([3])
+    assert sorted(targets("simple_spread", Eyes().read(0, 0, envs.scene(0) or {})).values()) == list(range(8))
+
+
+def test_unknown_task_is_refused() -> None:
+    envs, _ = mpe()
+    envs.reset([3])
+    with pytest.raises(ValueError, match="no heuristic for 'chess'"):
+        press("chess", Eyes().read(0, 0, envs.scene(0) or {}), "agent_0")
+
+
+# Deciding.
+
+
+class Table:
+    """A mind at a world that is stepped without a socket: leases are granted, inputs act in the next step."""
+
+    def __init__(self, traits: Traits, agents: tuple[str, ...] = ("agent_0", "agent_1", "agent_2"), seed: int = 0):
+        self.envs, _ = mpe()
+        self.envs.reset([seed])
+        self.keys = keys_of("simple_spread")
+        self.mind = Mind(agents, 3, self.keys, Heuristic("simple_spread", self.keys), traits, np.random.default_rng(1))
+        self.names = self.envs.layout.agents
+        self.held: dict[str, Any] = {}
+        self.sights: list[Sight] = []
+        self.sent: list[tuple[int, dict[str, Any]]] = []
+        self.clock = 0
+        self.human = np.zeros(3, np.int64)
+        self._eyes = Eyes()
+        self._look(dict.fromkeys(self.names, "policy"), {})
+
+    def play(self, steps: int, policy: int | None = 0) -> None:
+        """Steps in which the policies do `policy`, or (None) what the expert would."""
+        for _ in range(steps):
+            own = {
+                name: self.mind.expert.act(self.sights[-1], name) if policy is None else policy for name in self.names
+            }
+            actions = {**own, **self.held}
+            self.envs.step(np.array([[[actions[name]] for name in self.names]], np.float32))
+            self.human += [name in self.held for name in self.names]
+            self.clock += 1
+            self._look({name: "human" if name in self.held else "policy" for name in self.names}, actions)
+
+    def _look(self, source: dict[str, str], actions: dict[str, Any]) -> None:
+        episode, step = divmod(self.clock, 25)
+        scene = self._eyes.read(episode, step, self.envs.scene(0) or {})
+        self.sights.append(Sight(self.clock, episode, step, scene, actions, source, self.clock / 10))
+        messages = [*self.mind.see(self.sights[-1]), *self.mind.presses(self.clock / 10)]
+        for message in messages:
+            self.sent.append((self.clock, message))
+            if message["type"] == "control":
+                messages += self.mind.hear({"agent": message["agent"], "state": "granted"})
+            elif message["type"] == "input" and message["held"]:
+                self.held[message["agent"]] = message["action"]
+            elif message["type"] == "input":
+                del self.held[message["agent"]]
+
+
+def test_person_who_always_drives_solves_the_task() -> None:
+    table = Table(EXACT)
+    table.play(25)
+    assert table.human.tolist() == [25, 25, 25]
+    landmarks = np.array([mark.place for mark in table.sights[-2].scene.landmarks])
+    bodies = np.array([body.place for body in table.sights[-2].scene.agents.values()])
+    assert np.linalg.norm(landmarks[:, None] - bodies[None], axis=2).min(axis=1).max() < 0.3
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_reactions_come_as_many_steps_later(delay: int) -> None:
+    table = Table(Traits(noise=0.0, delay_steps=(delay, delay)), ("agent_1",))
+    table.play(20)
+    inputs = [(clock, message["action"]) for clock, message in table.sent if message["type"] == "input"]
+    assert len(inputs) == 21
+    for clock, action in inputs:
+        seen = table.sights[max(0, clock - delay)]
+        assert action == table.mind.expert.act(seen, "agent_1")
+
+
+def test_what_the_network_takes_counts_as_reaction() -> None:
+    table = Table(Traits(noise=0.0, delay_steps=(3, 3)), ("agent_1",))
+    table.mind.lag = 2.0
+    table.play(20)
+    for clock, message in table.sent:
+        if message["type"] == "input" and clock > 3:
+            assert message["action"] == table.mind.expert.act(table.sights[clock - 1], "agent_1")
+
+
+@pytest.mark.parametrize("gate", ["always", "random", "error"])
+@pytest.mark.parametrize("budget", [0.1, 0.3])
+def test_budget_is_kept(gate: Any, budget: float) -> None:
+    table = Table(Traits(gate=gate, budget=budget))
+    table.play(500)
+    share = table.human.sum() / (3 * 500)
+    assert 0.5 * budget < share <= budget
+    assert table.mind.driven == table.human.sum()
+
+
+def test_takeovers_last_a_segment() -> None:
+    table = Table(Traits(gate="random", segment=6, flip=0.0))
+    table.play(200)
+    held = np.array([[sight.source[name] == "human" for name in table.names] for sight in table.sights])
+    for column in held.T:
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], column.astype(int), [0]])))
+        lengths = (edges[1::2] - edges[::2])[:-1]  # the last one may be under way
+        assert len(lengths) > 3
+        assert set(lengths.tolist()) == {6}
+
+
+def test_mistakes_are_what_the_gate_opens_for() -> None:
+    calm = Table(Traits(gate="error", flip=0.0))
+    calm.play(100, policy=None)
+    wrong = Table(Traits(gate="error", flip=0.0))
+    wrong.play(100, policy=1)
+    assert calm.human.sum() == 0
+    assert (wrong.human > 20).all()
+
+
+def test_flips_open_the_gate_without_a_reason() -> None:
+    table = Table(Traits(gate="error", flip=0.5))
+    table.play(200, policy=None)
+    assert table.human.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("traits", "low", "high"), [(Traits(noise=0.2), 0.1, 0.25), (Traits(suboptimal=True), 0.3, 0.5)]
+)
+def test_noise_is_as_frequent_as_asked_for(traits: Traits, low: float, high: float) -> None:
+    table = Table(Traits(noise=traits.noise, suboptimal=traits.suboptimal, delay_steps=(0, 0)))
+    table.play(200)
+    inputs = [(clock, message) for clock, message in table.sent if message["type"] == "input"]
+    odd = [m["action"] != table.mind.expert.act(table.sights[clock], m["agent"]) for clock, m in inputs]
+    assert low < np.mean(odd) < high  # a random action is the right one in a fifth of the cases
+
+
+def test_feedback_says_what_the_expert_thinks_after_a_while() -> None:
+    traits = Traits(gate="error", threshold=1.0, flip=0.0, feedback=True, feedback_rate=5.0)
+    for policy, value in ((None, 1.0), (1, -1.0)):
+        table = Table(traits)
+        table.play(400, policy=policy)
+        presses = [(clock, message) for clock, message in table.sent if message["type"] == "feedback"]
+        assert 120 < len(presses) < 180  # of 200 judgements in 40 s, a fifth is missed
+        assert np.mean([message["value"] == value for _, message in presses]) > (0.99 if value > 0 else 0.5)
+        for clock, message in presses:
+            assert message["seen"] == {"ep": clock // 25, "step": clock % 25}
+
+
+def test_delay_of_feedback_is_drawn_from_its_range() -> None:
+    table = Table(
+        Traits(gate="error", feedback=True, feedback_rate=10.0, feedback_delay_s=(0.5, 0.5), feedback_misses=0.0)
+    )
+    table.play(3, policy=None)
+    assert [at - 0.5 for at, _, _ in table.mind._presses] == pytest.approx([0.2, 0.3])
+
+
+def test_lease_that_is_lost_is_asked_for_again() -> None:
+    table = Table(EXACT, ("agent_0",))
+    table.play(3)
+    table.mind.hear({"agent": "agent_0", "state": "expired"})
+    table.held.clear()
+    table.play(2)
+    requests = [clock for clock, message in table.sent if message["type"] == "control"]
+    assert requests == [0, 4]
+
+
+# Over the socket.
+
+
+def drive(run: Run, traits: Traits, enough: int = 30, **invitation: Any) -> Robot:
+    """Let a person take part until it has driven for some steps."""
+    person = Robot(Invitation(**{"url": run.url, "token": TOKENS["trainer"], **invitation}), traits)
+
+    async def until_enough() -> None:
+        task = asyncio.create_task(person.run(PATIENCE))
+        while run.human.sum() < enough and not task.done():
+            await asyncio.sleep(0.02)
+        run.stop()
+        await task
+
+    asyncio.run(until_enough())
+    return person
+
+
+@pytest.mark.parametrize("pace", ["realtime", "lockstep"])
+def test_person_drives_over_the_socket_and_it_is_recorded(tmp_path: Path, pace: str) -> None:
+    with Run(tmp_path, pace=pace, fps=50.0, record="touched") as run:
+        person = drive(run, EXACT, 60)
+    assert person.summary.acks["applied"] > 10
+    assert not person.summary.errors
+    assert person.summary.takeovers >= 3
+    assert "4003" in person.summary.ended
+    (recorded,) = find_sessions(tmp_path)
+    episodes = list(recorded.episodes())
+    assert sum(episode.human_steps for episode in episodes) == run.human.sum()
+    envs, _ = mpe()
+    for episode in episodes:
+        assert replay.replay(episode, envs).differs_at is None
+        assert episode.people == ["robot"]
+    arrays = episodes[0].load()
+    driven = arrays["source"] == 1
+    assert driven.any()
+    assert (arrays["seq"][driven] >= 1).all()
+    assert (arrays["seq"][~driven] == -1).all()
+
+
+def test_two_people_drive_in_two_environments(tmp_path: Path) -> None:
+    with Run(tmp_path, "simple_reference", envs=3, pace="realtime", fps=50.0) as run:
+        people = [
+            Robot(Invitation(url=run.url, token=TOKENS["controller"], name=f"p{env}", env=env), EXACT) for env in (0, 2)
+        ]
+
+        async def until_enough() -> None:
+            task = asyncio.create_task(robot.take_part(people, PATIENCE))
+            while min(run.human[[0, 2]].sum(axis=1)) < 20 and not task.done():
+                await asyncio.sleep(0.02)
+            run.stop()
+            await task
+
+        asyncio.run(until_enough())
+    assert run.human[1].sum() == 0
+    assert all(person.summary.acks["applied"] > 3 for person in people)
+
+
+def test_feedback_comes_to_the_run(tmp_path: Path) -> None:
+    traits = Traits(gate="error", threshold=1.0, feedback=True, feedback_rate=20.0, feedback_delay_s=(0.0, 0.1))
+    with Run(tmp_path, pace="realtime", fps=50.0, record="touched") as run:
+        person = Robot(Invitation(url=run.url, token=TOKENS["trainer"], name="tess"), traits)
+        summary = asyncio.run(person.run(3.0))
+    assert summary.presses > 3
+    events = list(find_sessions(tmp_path)[0].events("feedback"))
+    assert len(events) >= summary.presses - 1
+    assert {event.person for event in events} == {"tess"}
+
+
+def test_command_tells_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Run(tmp_path, pace="realtime", fps=50.0) as run:
+        link = f"{run.url.replace('ws', 'http')}#token={TOKENS['controller']}"
+        assert robot.main(["--url", link, "--seconds", "2", "--agents", "agent_1", "--delay-steps", "0"]) == 0
+        human = run.human.copy()
+    said = capsys.readouterr()
+    assert said.out.startswith("environment shown: ")
+    assert "time was up" in said.out
+    assert human[0, 1] > 0
+    assert human[0, [0, 2]].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--url", "chess"], "is no address"),
+        (["--url", "ws://127.0.0.1:9/"], "a token is needed"),
+        (["--url", "ws://127.0.0.1:9/", "--token", "x" * 20], "cannot connect to ws://127.0.0.1:9/"),
+    ],
+)
+def test_wrong_commands_are_told_what_is_wrong(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert robot.main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--budget", "2"], ["--delay-steps", "4..2"], ["--segment", "0"], ["--policy", "chess"], ["--gate", "often"]],
+)
+def test_options_out_of_range_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", *arguments])
+    assert ended.value.code == 2
+
+
+def test_wrong_token_and_unknown_agents_are_told(tmp_path: Path) -> None:
+    with Run(tmp_path, pace="realtime") as run:
+        for changes, message in (
+            ({"token": "wrong-0123456789abcdef"}, "not let in: this link is wrong"),
+            ({"agents": ("agent_9",)}, "no agents agent_9; there are agent_0, agent_1, agent_2"),
+        ):
+            invitation = Invitation(**{"url": run.url, "token": TOKENS["controller"], **changes})  # type: ignore[arg-type]
+            with pytest.raises(RobotError, match=message):
+                asyncio.run(Robot(invitation, EXACT).run(20.0))
+
+
+def test_run_that_ends_at_once_ends_the_person(tmp_path: Path) -> None:
+    with Run(tmp_path, pace="realtime") as run:
+        threading.Timer(1.0, run.stop).start()
+        started = time.monotonic()
+        summary = asyncio.run(Robot(Invitation(url=run.url, token=TOKENS["controller"]), EXACT).run(PATIENCE))
+        assert time.monotonic() - started < PATIENCE
+    assert "4003" in summary.ended
+
+
+# A trained team as the expert.
+
+
+@pytest.mark.parametrize("scenario", ["simple_spread", "simple_reference", "simple_speaker_listener"])
+def test_what_agents_see_is_computed_from_the_drawing(scenario: str) -> None:
+    envs, _ = mpe(scenario)
+    world = robot._World(SimpleNamespace(config=SimpleNamespace(env=configured(scenario).env)))  # type: ignore[arg-type]
+    rng, eyes = np.random.default_rng(0), Eyes()
+    numbers = np.array([space.n for space in envs.layout.action_spaces])  # type: ignore[attr-defined]
+    now = envs.reset([4])
+    same = np.ones(now.obs.shape[1:], np.bool_)
+    same[1 if scenario == "simple_speaker_listener" else slice(None), :2] = False  # speeds are those of the step before
+    for t in range(20):
+        seen = world.observations(eyes.read(0, t, envs.scene(0) or {}))
+        np.testing.assert_allclose(seen[same], now.obs[0][same], atol=2e-4)  # drawings round places
+        assert t == 0 or np.abs(seen[~same]).max() > 0
+        now = envs.step(np.floor(rng.random((1, len(numbers), 1)) * numbers[None, :, None]).astype(np.float32))
+
+
+def test_team_of_a_checkpoint_is_an_expert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = ["logger.tensorboard=false", "logger.progress=off"]
+    small = [
+        "train.num_env_steps=100",
+        "train.n_rollout_threads=1",
+        "train.episode_length=50",
+        f"output_dir={tmp_path}",
+    ]
+    runner = harl.make_runner(["algo=happo", "env=mpe", *small, *quiet])
+    runner.run()
+    (folder,) = {path.parent for path in tmp_path.rglob("config.yaml")}
+    envs, _ = mpe()
+    now = envs.reset([4])
+    keys = keys_of("simple_spread")
+    expert = robot.checkpoint(folder, "latest")({}, keys)
+    scene = Eyes().read(0, 0, envs.scene(0) or {})
+    acted = harl.load(folder, "latest").act(now.obs[0])
+    assert isinstance(acted, np.ndarray)
+    for i, agent in enumerate(envs.layout.agents):
+        sight = Sight(0, 0, 0, scene, {agent: acted[i, 0]}, {})
+        assert expert.act(sight, agent) == acted[i, 0]
+        assert not expert.mistaken(None, sight, agent)
+    with pytest.raises(RobotError, match="the checkpoint is of agent_0, agent_1, agent_2, the run has a, b"):
+        robot.checkpoint(folder, "latest")({}, dict.fromkeys("ab", keys["agent_0"]))
+    assert (
+        robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", "--policy", "checkpoint", str(tmp_path / "no")]) == 1
+    )
+    assert "does not exist" in capsys.readouterr().err

@@ -1,0 +1,371 @@
+"""A run that serves a site: what people do there acts in its environment, is credited and recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.sync.server import ServerConnection
+
+from harl.config import ConfigError, SharpieConfig, build_config
+from harl.envs.mpe import MPEVectorEnv
+from harl.hitl.bridge import Credit, Source, Stage
+from harl.hitl.recordings import find_sessions
+from harl.hitl.sharpie_bridge import SharpieBridge
+from tests.hitl.sharpie_fakes import KEY, FakeSite, agent, batch, left, picture_of, policy
+
+N, STEPS = 2, 4
+"""Environments, and steps of an episode."""
+ROLES = {name: agent(participant=name == "agent_0") for name in ("agent_0", "agent_1", "agent_2")}
+
+
+def sharpie_config(port: int = 1, **changes: Any) -> SharpieConfig:
+    """The section `hitl` of hitl=sharpie, with other values; `takeover__learn=…` sets hitl.takeover.learn."""
+    config = build_config(["hitl=sharpie"]).run.hitl
+    assert isinstance(config, SharpieConfig)
+    changes = {"hostname": "127.0.0.1", "port": port, "reward__anneal": False, "reward__weight": 1.0, **changes}
+    for name, value in changes.items():
+        section, _, key = name.partition("__")
+        value = dataclasses.replace(getattr(config, section), **{key: value}) if key else value
+        config = dataclasses.replace(config, **{section: value})
+    return config
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARPIE_CONNECTION_KEY", KEY)
+    monkeypatch.setattr("harl.hitl.sharpie_site.waiting.ASK_S", 0.02)
+    monkeypatch.setattr("harl.hitl.sharpie_site.waiting.pauses", lambda: iter(lambda: 0.05, None))
+
+
+class Run:
+    """A run whose policies always propose action 4; keeps what happened in environment 0 while a session went on."""
+
+    def __init__(self, folder: Path, bridge: SharpieBridge) -> None:
+        self.bridge, self.envs = bridge, MPEVectorEnv(num_envs=N, scenario="simple_spread", max_cycles=STEPS)
+        self.env_steps, self.asked_to_stop = 0, False
+        self.executed: list[list[int]] = []
+        self.source: list[list[int]] = []
+        self.mask: list[list[float]] = []
+        self.rewards: dict[int, list[float]] = {}
+        self.in_session: list[int] = []
+        """Counts of environment steps of the steps of sessions."""
+        self.credits: list[Credit] = []
+        self.notices: list[str] = []
+        self.stage = Stage(
+            layout=self.envs.layout, num_envs=N, purpose="train", title="a run", env_name="mpe",
+            scenario="simple_spread", algo="happo", folder=folder, sums_rewards=False, total_steps=0,
+            render=self.envs.render, scene=lambda env: None, earliest=lambda: 0,
+            stopping=lambda: self.asked_to_stop, log_probs=lambda obs, masks, actions: None,
+            notice=self.notices.append, metrics=lambda m: None,
+        )  # fmt: skip
+        self.now = self.envs.reset([1, 2])
+        bridge.attach(self.stage, self.now)
+
+    def step(self) -> None:
+        """One step of all environments."""
+        bridge = self.bridge
+        proposed = np.full((N, 3, 1), 4, np.float32)
+        override = bridge.override_actions(self.env_steps, self.now.obs, None, proposed)
+        session = bridge.reception.session
+        self.now = self.envs.step(override.actions)
+        _, credits = bridge.override_rewards(self.env_steps, self.now.rewards)
+        self.credits += credits
+        self.rewards[self.env_steps] = self.now.rewards[0, :, 0].tolist()
+        if session is not None and session.begun and not session.finished:
+            self.in_session.append(self.env_steps)
+            self.executed.append(override.actions[0, :, 0].astype(int).tolist())
+            self.source.append([0, 0, 0] if override.source is None else override.source[0].tolist())
+            self.mask.append([1, 1, 1] if override.policy_mask is None else override.policy_mask[0, :, 0].tolist())
+        bridge.publish(self.now)
+        self.env_steps += N
+
+
+@contextmanager
+def run_at(site: FakeSite, folder: Path, **changes: Any) -> Iterator[Run]:
+    """A run that serves the site's queue."""
+    assert site.settings is not None
+    if "agent_1" not in site.settings[1]:
+        site.settings[1] = ROLES
+    with site.running() as port:
+        bridge = SharpieBridge(sharpie_config(port, **changes))
+        try:
+            yield Run(folder, bridge)
+        finally:
+            bridge.close("the test is over")
+
+
+def play(run: Run, site: FakeSite, room: str, link: str = "spread", more: int = 3) -> None:
+    """Step until the session is over, and a few steps more."""
+    for _ in range(100_000):
+        run.step()
+        if (link, room) in site.closed and run.bridge.reception.session is None:
+            break
+    assert (link, room) in site.closed
+    for _ in range(more):
+        run.step()
+
+
+def scripted(*answers: Any, role: str = "agent_0") -> Any:
+    """People who answer each frame with the next of these; None is silence."""
+
+    def people(connection: ServerConnection, message: dict[str, Any]) -> None:
+        step = message.get("step")
+        if step is not None and step <= len(answers) and answers[step - 1] is not None:
+            answer = answers[step - 1]
+            connection.send(answer if isinstance(answer, str) else batch(**{role: answer}))
+
+    return people
+
+
+def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(1, 2, 0, 3, 1)
+    with run_at(site, tmp_path) as run:
+        for _ in range(3):  # the run is in the middle of an episode
+            run.step()
+        site.queue.put(("spread", "A1"))
+        play(run, site, "A1")
+        assert run.executed == [[1, 4, 4], [2, 4, 4], [0, 4, 4], [3, 4, 4]]
+        assert run.source == [[Source.HUMAN, 0, 0]] * 4
+        assert run.mask == [[0, 1, 1]] * 4
+        assert run.notices == [f"people: from the SHARPIE site at {run.bridge._site.url}"]  # type: ignore[union-attr]
+        rewards = [run.rewards[step] for step in run.in_session]
+    frames = site.frames("spread", "A1")
+    assert [frame["step"] for frame in frames] == [1, 2, 3, 4, 5]
+    assert [frame["truncated"] for frame in frames] == [False] * 4 + [True]
+    assert [frame["terminated"] for frame in frames] == [False] * 5
+    assert frames[0]["actions"] == {}
+    assert [frame["actions"] for frame in frames[1:]] == [
+        {"agent_0": k, "agent_1": 4, "agent_2": 4} for k in (1, 2, 0, 3)
+    ]
+    assert [list(frame["rewards"].values()) for frame in frames[1:]] == rewards
+    assert all(len(frame["observations"]["agent_2"]) == 18 for frame in frames)
+    assert len({tuple(frame["observations"]["agent_0"]) for frame in frames}) == 5
+    assert picture_of(frames[0]).shape == (700, 700, 3)
+    assert site.closed["spread", "A1"] == 1000
+
+
+def test_no_key_leaves_a_shared_agent_to_the_policy(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_0": agent(policy=policy())}
+    site.people["spread"] = scripted(1, 0, 2, 0)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        assert run.executed == [[1, 4, 4], [4, 4, 4], [2, 4, 4], [4, 4, 4]]
+        assert run.source == [[1, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0]]
+
+
+def test_a_reward_is_credited_to_the_step_that_was_shown_also_to_the_last(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_0": agent(inputs_type="reward", policy=policy())}
+    site.people["spread"] = scripted(1, 1, 0, -1, 1)  # of the first state (nothing to judge) and of steps 1 to 4
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        steps = run.in_session
+        assert run.credits == [Credit(steps[0], 0, 0, 1.0), Credit(steps[2], 0, 0, -1.0), Credit(steps[3], 0, 0, 1.0)]
+        assert run.executed == [[4, 4, 4]] * 4
+
+
+def test_a_reward_can_take_the_place_of_the_environments(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    keys = {"ArrowUp": 5, "ArrowDown": -5, "default": 0}
+    site.settings[1] = {**ROLES, "agent_0": agent(inputs_type="reward", keyboard_inputs=keys)}
+    site.people["spread"] = scripted(0, 5, -5, 0, 0)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path, reward__learn="replace") as run:
+        play(run, site, "A1")
+        for credit, step, value in zip(run.credits, run.in_session, (1.0, -1.0), strict=False):
+            assert credit.env_steps == step
+            assert run.rewards[step][0] + credit.delta == pytest.approx(value)
+        assert len(run.credits) == 2
+
+
+def test_two_people_drive_two_agents(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_2": agent()}
+    answer = batch(agent_0=1, agent_2=2, agent_1=3, nobody=9)
+    site.people["spread"] = scripted(*[answer] * 4)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        assert run.executed == [[1, 4, 2]] * 4
+
+
+@pytest.mark.parametrize(
+    ("absent", "acted", "source"),
+    [("policy", 4, Source.POLICY), ("default", 0, Source.DEFAULT), ("previous", 2, Source.PREVIOUS)],
+)
+def test_who_acts_for_a_silent_person(tmp_path: Path, absent: str, acted: int, source: Source) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(2, None, None, None)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path, absent=absent, timeout_s=0.2) as run:
+        play(run, site, "A1")
+        assert [row[0] for row in run.executed] == [2, acted, acted, acted]
+        assert [row[0] for row in run.source] == [Source.HUMAN, source, source, source]
+
+
+def test_inputs_that_are_no_actions_leave_the_agent_to_the_policy(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(batch(agent_0="up"), 17, 2, {"x": 1})
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        assert [row[0] for row in run.executed] == [4, 4, 2, 4]
+
+
+@pytest.mark.parametrize("how", ["leaves", "dies"])
+def test_a_run_goes_on_when_people_or_the_site_go(tmp_path: Path, how: str) -> None:
+    import socket
+
+    site = FakeSite()
+
+    def people(connection: ServerConnection, message: dict[str, Any]) -> None:
+        if message.get("step") == 3 and how == "dies":
+            connection.socket.shutdown(socket.SHUT_RDWR)
+        elif message.get("step") == 3:
+            connection.send(left())
+        elif "step" in message:
+            connection.send(batch(agent_0=1))
+
+    site.people.update(spread=people, other=scripted(2, 2, 2, 2))
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1", more=20)
+        assert [row[0] for row in run.executed[:2]] == [1, 1]
+        run.executed.clear()
+        site.queue.put(("other", "A2"))
+        play(run, site, "A2", "other")
+        assert [row[0] for row in run.executed] == [2, 2, 2, 2]
+
+
+def test_in_realtime_nobody_is_waited_for(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(2, *[None] * 10)
+    site.queue.put(("spread", "A1"))
+    assert site.settings is not None
+    site.settings[2] = {"target_fps": 20.0, "wait_for_inputs": False}
+    with run_at(site, tmp_path, pace="realtime", timeout_s=3600, takeover__lease_ttl_ms=1000) as run:
+        play(run, site, "A1")
+    assert site.closed["spread", "A1"] == 1000
+    assert site.frames("spread", "A1")[-1]["truncated"] is True
+
+
+def test_an_experiment_without_people_is_shown_at_its_pace(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {name: agent(participant=False) for name in ROLES}
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+    assert [frame["step"] for frame in site.frames("spread", "A1")] == [1, 2, 3, 4, 5]
+
+
+def test_hints_and_steps_are_recorded(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_1": agent(inputs_type="other", textual_inputs=True)}
+    site.people["spread"] = scripted(*[batch(agent_0=1, agent_1="go left")] * 4)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path, record="touched") as run:
+        play(run, site, "A1")
+    (session,) = find_sessions(tmp_path)
+    episode = next(episode for episode in session.episodes() if episode.human_steps)
+    arrays = episode.load()
+    assert arrays["executed"][:, 0, 0].tolist() == [1, 1, 1, 1]
+    assert arrays["source"][:, 0].tolist() == [Source.HUMAN] * 4
+    assert episode.people == ["spread/A1:agent_0"]
+    events = (tmp_path / "people").rglob("*.jsonl")
+    assert "go left" in "".join(file.read_text() for file in events)
+
+
+def test_roles_that_are_no_agents_and_links_of_others_are_refused(tmp_path: Path) -> None:
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "pilot": agent()}
+    site.queue.put(("spread", "A1"))
+    site.queue.put(("other", "A2"))
+    with run_at(site, tmp_path, link="spread") as run:
+        site.wait_for(lambda: len(site.closed) == 2)
+        run.step()
+    assert site.errors("spread", "A1") == [
+        "the role 'pilot' is no agent of this runner; it has agent_0, agent_1, agent_2"
+    ]
+    assert "does not serve" in site.errors("other", "A2")[0]
+
+
+def test_a_mapping_says_which_role_is_which_agent(tmp_path: Path) -> None:
+    file = tmp_path / "mapping.yaml"
+    file.write_text("experiments: {spread: {agents: {pilot: {plays: agent_1, shared: true}, two: {plays: agent_2}}}}")
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {"agent_1": agent(participant=False), "pilot": agent(), "two": agent()}
+    site.people["spread"] = scripted(*[batch(pilot=0, two=0)] * 2, *[batch(pilot=1, two=2)] * 2)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path, mapping=str(file)) as run:
+        play(run, site, "A1")
+        assert run.executed == [[4, 4, 0]] * 2 + [[4, 1, 2]] * 2
+    assert list(site.frames("spread", "A1")[1]["actions"]) == ["agent_0", "pilot", "two"]
+
+
+def test_a_room_without_the_queue(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(*[1] * 4)
+    with run_at(site, tmp_path, link="spread", room="A1") as run:
+        play(run, site, "A1", more=0)
+        assert run.executed[:4] == [[1, 4, 4]] * 4
+    assert "/runner/connection" not in site.connections
+
+
+def test_a_run_that_ends_tells_its_people(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(1, 1)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        threading.Thread(
+            target=lambda: (site.wait_for(lambda: len(site.frames("spread", "A1")) == 3),
+                            setattr(run, "asked_to_stop", True))
+        ).start()  # fmt: skip
+        while not run.asked_to_stop:
+            run.step()
+        run.bridge.close("stopped")
+        run.bridge.close("stopped")
+        site.wait_for(lambda: ("spread", "A1") in site.closed)
+    assert site.errors("spread", "A1") == ["the runner was stopped"]
+
+
+def test_environments_that_start_anew_end_the_session(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(*[1] * 4)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        while not (run.bridge.reception.session and run.bridge.reception.session.begun):
+            run.step()
+        run.bridge.attach(run.stage, run.envs.reset([3, 4]))
+        run.now = run.envs.reset([3, 4])
+        play(run, site, "A1")
+    assert site.closed["spread", "A1"] == 1000
+
+
+def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SHARPIE_CONNECTION_KEY")
+    with pytest.raises(ConfigError) as raised:
+        SharpieBridge(sharpie_config(room="A1"))
+    assert "hitl.room is set without hitl.link" in raised.value.errors[0]
+    assert "no connection key" in raised.value.errors[1]
+    monkeypatch.setenv("SHARPIE_CONNECTION_KEY", KEY)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        SharpieBridge(sharpie_config(mapping=str(tmp_path / "nowhere.yaml")))
