@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import queue
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,8 +145,8 @@ class FakeSite:
         return [message["error"] for message in self.got.get((link, room), []) if "error" in message]
 
     @contextmanager
-    def running(self, port: int = 0) -> Iterator[int]:
-        with serve(self._handle, "127.0.0.1", port, process_request=self._check, compression=None) as server:
+    def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+        with serve(self._handle, "127.0.0.1", port, process_request=self._check, compression=None, ssl=tls) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
             try:

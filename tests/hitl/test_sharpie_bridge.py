@@ -50,6 +50,8 @@ class Run:
     def __init__(self, folder: Path, bridge: SharpieBridge) -> None:
         self.bridge, self.envs = bridge, MPEVectorEnv(num_envs=N, scenario="simple_spread", max_cycles=STEPS)
         self.env_steps, self.asked_to_stop = 0, False
+        self.human_steps = 0
+        """In all environments, in and out of sessions."""
         self.executed: list[list[int]] = []
         self.source: list[list[int]] = []
         self.mask: list[list[float]] = []
@@ -74,6 +76,7 @@ class Run:
         proposed = np.full((N, 3, 1), 4, np.float32)
         override = bridge.override_actions(self.env_steps, self.now.obs, None, proposed)
         session = bridge.reception.session
+        self.human_steps += 0 if override.source is None else int((override.source == Source.HUMAN).sum())
         self.now = self.envs.step(override.actions)
         _, credits = bridge.override_rewards(self.env_steps, self.now.rewards)
         self.credits += credits
@@ -126,12 +129,13 @@ def scripted(*answers: Any, role: str = "agent_0") -> Any:
 
 def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw(tmp_path: Path) -> None:
     site = FakeSite()
-    site.people["spread"] = scripted(1, 2, 0, 3, 1)
+    site.people["spread"] = scripted(1, 2, 0, 3, 1)  # the last one is to the last frame, and does nothing
     with run_at(site, tmp_path) as run:
         for _ in range(3):  # the run is in the middle of an episode
             run.step()
         site.queue.put(("spread", "A1"))
         play(run, site, "A1")
+        assert run.human_steps == 4
         assert run.executed == [[1, 4, 4], [2, 4, 4], [0, 4, 4], [3, 4, 4]]
         assert run.source == [[Source.HUMAN, 0, 0]] * 4
         assert run.mask == [[0, 1, 1]] * 4

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -356,3 +357,17 @@ def test_faults_of_a_room_thread_are_logged(caplog: pytest.LogCaptureFixture) ->
         rooms.join(10)
     assert rooms.free
     assert "x/y: a fault of the runner" in caplog.text
+
+
+def test_a_site_behind_tls_is_served_where_its_certificate_is_known() -> None:
+    certificate = Path(__file__).parents[1] / "data" / "tls" / "cert.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    site = FakeSite()
+    site.people["walk"] = obliging()
+    with site.running(tls=context) as port:
+        known = Site("127.0.0.1", port, KEY, tls=True, ca_file=str(certificate))
+        assert start_experiment("", 0, "", "walk", "A1", serving=serving(), site=known)
+        with pytest.raises(OSError, match="certificate"):
+            start_experiment("", 0, "", "walk", "A2", serving=serving(), site=Site("127.0.0.1", port, KEY, tls=True))
+    assert ("walk", "A2") not in site.got

@@ -150,7 +150,9 @@ class Session:
                 self.frames += 1
                 self.websocket.send(dumps(self._message(shot)))
                 if shot.last:
-                    self._feed(self.people.last(), shot.place)
+                    answers = self.people.last()  # there is nothing left to do, but a step to judge
+                    judging = [role for role in answers if self.seats[role].settings.inputs_type != "actions"]
+                    self._feed({role: answers[role] for role in judging}, shot.place)
                     return
                 if self.lockstep:
                     self._gather(shot)
