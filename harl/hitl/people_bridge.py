@@ -263,20 +263,19 @@ class PeopleBridge(Bridge):
         """Take in what people said of episodes, and record what happened and what was done."""
         while self.room.marks:
             self.marked(self.room.marks.popleft())
-        if not self._moment and not self.room.events:
+        if self._moment is None and not self.room.events:
             return
         chronicle = self._chronicle_for_people()
         if chronicle is None:
             return
         for kind, fields in self.room.drain_events():
             chronicle.event(kind, fields)
-        if self._moment is None:
-            return
-        if self._drives:
-            self._moment.log_probs = self._log_probs(self._moment)
-        for env in watched | set(self._drives):
-            place = int(self.episode[env]), int(self.step[env]) - 1
-            chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
+        if self._moment is not None:
+            if self._drives:
+                self._moment.log_probs = self._log_probs(self._moment)
+            for env in watched | set(self._drives):
+                place = int(self.episode[env]), int(self.step[env]) - 1
+                chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
         chronicle.forget_unwatched(watched)
 
     def _chronicle_for_people(self) -> Chronicle | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harl.envs.api import EnvStep
-from harl.hitl.bridge import Source, Stage
+from harl.hitl.bridge import PeopleError, Source, Stage
 from harl.hitl.people_bridge import PeopleBridge
+from harl.hitl.recordings import find_sessions
+from harl.hitl.web import WebBridge
 from tests.hitl.rooms import LAYOUT, Clock, messages, web_config
 
 N = 2
@@ -24,6 +27,24 @@ class Bridge(PeopleBridge):
         return True
 
 
+def outcome_of(n: int, rewards: float = 0.0, ended: bool = False) -> EnvStep:
+    """A step of n environments of three agents."""
+    flags = np.zeros((n, 3), bool)
+    return EnvStep(
+        obs=np.zeros((n, 3, 4), np.float32), share_obs=np.zeros((n, 3, 12), np.float32), available_actions=None,
+        active=np.ones((n, 3, 1), np.float32), rewards=np.full((n, 3, 1), rewards, np.float32), terminated=flags,
+        truncated=flags, ended=np.full(n, ended),
+    )  # fmt: skip
+
+
+STAGE = Stage(
+    layout=dataclasses.replace(LAYOUT, has_masks=False), num_envs=1, purpose="train", title="a run", env_name="x",
+    scenario="y", algo="happo", folder=Path(), sums_rewards=False, total_steps=1000,
+    render=lambda env: np.zeros((8, 8, 3), np.uint8), scene=lambda env: None, earliest=lambda: 0,
+    stopping=lambda: False, log_probs=lambda obs, masks, actions: None, notice=print, metrics=lambda numbers: None,
+)  # fmt: skip
+
+
 class Play:
     """A bridge on a stage, stepped by hand."""
 
@@ -31,26 +52,13 @@ class Play:
         self.clock = Clock()
         self.bridge = Bridge(web_config(**{"record": "off", **changes}), self.clock)
         self.earliest, self.steps = 0, 0
-        self.stage = Stage(
-            layout=LAYOUT, num_envs=N, purpose=changes.pop("purpose", "train"), title="a run", env_name="x",
-            scenario="y", algo="happo", folder=tmp_path, sums_rewards=False, total_steps=1000,
-            render=lambda env: np.zeros((8, 8, 3), np.uint8), scene=lambda env: None, earliest=lambda: self.earliest,
-            stopping=lambda: False, log_probs=lambda obs, masks, actions: None, notice=print, metrics=lambda m: None,
-        )  # fmt: skip
-        self.bridge.attach(self.stage, self.outcome())
+        self.stage = dataclasses.replace(STAGE, num_envs=N, folder=tmp_path, earliest=lambda: self.earliest)
+        self.bridge.attach(self.stage, outcome_of(N))
         self.room = self.bridge.room
-
-    def outcome(self, rewards=0.0, ended=False):
-        flags = np.zeros((N, 3), bool)
-        return EnvStep(
-            obs=np.zeros((N, 3, 4), np.float32), share_obs=np.zeros((N, 3, 12), np.float32), available_actions=None,
-            active=np.ones((N, 3, 1), np.float32), rewards=np.full((N, 3, 1), rewards, np.float32), terminated=flags,
-            truncated=flags, ended=np.full(N, ended),
-        )  # fmt: skip
 
     def step(self, proposed=None, masks=None, rewards=0.0, ended=False):
         proposed = np.full((N, 3, 2), 0.5, np.float32) if proposed is None else proposed
-        outcome = self.outcome(rewards, ended)
+        outcome = outcome_of(N, rewards, ended)
         override = self.bridge.override_actions(self.steps, outcome.obs, masks, proposed)
         learned, credits = self.bridge.override_rewards(self.steps, outcome.rewards)
         self.bridge.publish(outcome)
@@ -245,9 +253,58 @@ def test_the_share_of_human_steps(play):
     assert play.bridge.human_share == 0.5
 
 
-def test_a_discarded_episode_is_named_once_WS_14(play):
+def test_a_discarded_episode_is_named_once_WS14(play):
     play.step()
     play.room.mark("c", "discard", 0)
     play.step()
     assert play.bridge.discarded() == [0]
     assert play.bridge.discarded() == []
+
+
+def test_whoever_drops_out_is_replaced_by_the_policy_at_the_next_step_and_may_come_back_WS11(play):
+    play.room.control("c", "request", "mover", "hold")
+    play.room.input("c", "mover", 1, 0, 0, 3, True, 60_000)
+    assert play.step()[1].source[0, 0] == Source.HUMAN
+    play.room.away("c")
+    assert play.step()[1].policy_mask is None
+    play.clock.now += 3
+    play.room.back("c")
+    play.room.control("c", "request", "mover", "hold")
+    play.room.input("c", "mover", 2, 0, 2, 3, True, 60_000)
+    assert play.step()[1].source[0, 0] == Source.HUMAN
+    kinds = [kind for kind, _ in play.room.drain_events()]
+    assert kinds.index("lease_expired") < kinds.index("away") < kinds.index("back")
+
+
+def test_an_episode_that_people_leave_after_seven_steps_is_kept_and_marked_ENV14(tmp_path):
+    made = Play(tmp_path, record="touched", pace="free", takeover__lease_ttl_ms=60_000)
+    made.room.enter("c", "carol", "controller", "desktop")
+    made.step(ended=True)  # what is recorded begins with the next episode
+    made.room.control("c", "request", "mover", "hold")
+    for step in range(7):
+        made.room.input("c", "mover", step + 1, 1, step, 3, True, 60_000)
+        made.step(rewards=1.0)
+    made.room.leave("c", "gone")
+    for _ in range(3):
+        made.step()
+    made.room.enter("d", "dave", "controller", "desktop")
+    made.step()
+    made.bridge.close("over")
+    (session,) = find_sessions(tmp_path)
+    (episode,) = [found for found in session.episodes() if (found.env, found.episode) == (0, 1)]
+    data = episode.load()
+    assert len(data["obs"]) == 8
+    assert len(data["executed"]) == len(data["reward"]) == 7
+    assert episode.is_partial
+    assert not (data["terminated"] | data["truncated"]).any()
+    assert (data["source"][:, 0] == Source.HUMAN).all()
+
+
+def test_a_run_that_waits_for_people_ends_when_nobody_comes_WS16():
+    bridge = WebBridge(web_config(port=0, wait_for_people=True, max_pause_s=0.3))
+    try:
+        bridge.attach(dataclasses.replace(STAGE, notice=lambda text: None), outcome_of(1))
+        with pytest.raises(PeopleError, match="nobody came within hitl"):
+            bridge.override_actions(0, np.zeros((1, 3, 4), np.float32), None, np.zeros((1, 3, 2), np.float32))
+    finally:
+        bridge.close("over")

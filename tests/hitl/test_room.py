@@ -91,7 +91,7 @@ def test_one_driver_an_agent_and_the_second_one_is_told_who(clock):
     assert made.driver(0, 1) == "tess"
 
 
-def test_actions_without_a_lease_are_answered_with_how_to_get_one_WS_12(clock):
+def test_actions_without_a_lease_are_answered_with_how_to_get_one_WS12(clock):
     made = room(clock)
     made.control("t", "request", "mover", "hold")
     made.outbox.take()
@@ -130,7 +130,7 @@ def test_a_driver_who_does_nothing_for_long_gives_the_agent_back(clock):
     assert "the driver did nothing" in reasons
 
 
-def test_a_dropped_connection_ends_the_leases_and_keeps_the_place(clock):
+def test_a_dropped_connection_ends_the_leases_and_keeps_the_place_WS11(clock):
     made = room(clock)
     made.control("c", "request", "mover", "hold")
     press(made, 3, 1)
@@ -216,7 +216,7 @@ def test_masks_of_several_components(clock):
         ("arm", {"x": 1}, "2 numbers"),
     ],
 )
-def test_an_action_of_another_space_is_refused_not_clipped_WS_05(clock, agent, action, allowed):
+def test_an_action_of_another_space_is_refused_not_clipped_WS05(clock, agent, action, allowed):
     made = room(clock)
     made.control("c", "request", agent, "hold")
     with pytest.raises(RoomError) as refused:
