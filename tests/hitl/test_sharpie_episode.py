@@ -22,7 +22,7 @@ from tests.hitl.sharpie_fakes import FakeSocket, agent, batch, left, picture_of,
 
 WORLDS = "tests.hitl.sharpie_worlds"
 FAST = {"target_fps": 100_000, "wait_for_inputs": False}
-IMPATIENT = Waits(timeout_s=0.01, join_s=0.01, gone_s=60, last_s=0.01)
+IMPATIENT = Waits(timeout_s=0.01, join_s=0.01, gone_s=60, last_s=0.01, settle_s=0.0)
 
 
 def entry(environment: str = "Walk", agents: dict[str, Any] | None = None, **more: Any) -> ExperimentEntry:
@@ -39,7 +39,7 @@ class Stage:
 
     def __init__(self, mapped: ExperimentEntry, settings: dict[str, Any], script: list[Any], **serving: Any) -> None:
         self.socket = FakeSocket(script)
-        self.serving = Serving(waits=serving.pop("waits", Waits(last_s=0.01)), **serving)
+        self.serving = Serving(waits=serving.pop("waits", Waits(last_s=0.01, settle_s=0.0)), **serving)
         self.mapped, self.settings = mapped, settings
 
     def play(self) -> int:
@@ -129,7 +129,7 @@ def test_no_key_leaves_an_agent_to_its_policy_where_it_is_shared(
 def test_who_acts_for_people_that_do_not_answer(absent: str, has_object: bool, expected: int) -> None:
     settings = {"agent_0": agent(), "agent_1": agent(participant=False)}
     mapped = entry(agents={"agent_0": STEADY if has_object else {}, "agent_1": STEADY})
-    waits = Waits(timeout_s=0.01, absent=absent, last_s=0.01)
+    waits = Waits(timeout_s=0.01, absent=absent, last_s=0.01, settle_s=0.0)
     stage = Stage(mapped, settings, [batch(agent_0=1), None, None, None], waits=waits)
     assert stage.play() == 3
     assert [taken["agent_0"] for taken in stage.actions[1:]] == [1, expected, expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from typing import Any
@@ -118,9 +119,9 @@ def test_frames_are_repeated_until_somebody_joins() -> None:
         if len(repeats) == 3:
             socket.inbox = [batch(agent_0=1, agent_1=1)]
 
-    room = people(socket)
+    room = people(socket, waits=dataclasses.replace(QUICK, join_s=30.0))
     assert room.answers(repeat) == {"agent_0": 1, "agent_1": 1}
-    assert repeats == [1.0, 2.0, 3.0]
+    assert repeats == [2.0, 6.0, 10.0]
     socket.inbox = []
     assert room.answers(repeat) == {}
     assert len(repeats) == 3

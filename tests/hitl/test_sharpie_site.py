@@ -37,7 +37,9 @@ MAPPING = {
 
 
 def serving(**more: Any) -> Serving:
-    return Serving(parse_mapping({"experiments": MAPPING}, "test", Path()), waits=Waits(last_s=0.2), **more)
+    return Serving(
+        parse_mapping({"experiments": MAPPING}, "test", Path()), waits=Waits(last_s=0.2, settle_s=0.0), **more
+    )
 
 
 @contextlib.contextmanager
@@ -282,7 +284,7 @@ def test_a_room_without_the_queue_is_played_until_its_session_is_over() -> None:
         def serve() -> bool:
             if len(site.closed) and site.frames("walk", "A1")[-1]["truncated"]:
                 site.refuse["/experiment"] = 500
-            return start_experiment("", 0, "", "walk", "A1", serving=serving(), site=where, repeat=True)
+            return start_experiment("", 0, "", "walk", "A1", serving=serving(), site=where)
 
         assert serve_room(serve, threading.Event(), None, 0.5, time.monotonic) == 1
         with pytest.raises(RefusedBySite, match="no open session"):
@@ -302,7 +304,7 @@ def test_people_who_open_a_room_late_see_the_frame_that_they_missed() -> None:
     site.people["walk"] = people
     with site.running() as port:
         where = Site("127.0.0.1", port, KEY)
-        assert start_experiment("", 0, "", "walk", "A1", serving=serving(), site=where, repeat=True)
+        assert start_experiment("", 0, "", "walk", "A1", serving=serving(), site=where)
     images = [message for message in site.got["walk", "A1"] if "image" in message]
     assert "step" not in images[1]
     assert [frame["step"] for frame in site.frames("walk", "A1")] == [1, 2, 3, 4, 5, 6]

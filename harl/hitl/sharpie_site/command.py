@@ -110,17 +110,17 @@ def _serve(options: argparse.Namespace, makers: Makers, make_learner: MakeLearne
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
 
-    def play(link: str, room: str, repeat: bool) -> bool:
+    def play(link: str, room: str) -> bool:
         if link in learners.runs:
-            return learners.serve(site, link, room, repeat)
-        return start_experiment(site.hostname, site.port, key, link, room, serving=serving, site=site, repeat=repeat)
+            return learners.serve(site, link, room)
+        return start_experiment(site.hostname, site.port, key, link, room, serving=serving, site=site)
 
     learners.start()
     if options.command == "room":
         link, room = options.words
-        serve_room(lambda: play(link, room, True), stop, options.episodes, options.wait, time.monotonic)
+        serve_room(lambda: play(link, room), stop, options.episodes, options.wait, time.monotonic)
     else:
-        rooms = Rooms(lambda link, room: play(link, room, False), options.rooms)
+        rooms = Rooms(play, options.rooms)
         serve_queue(site, rooms, stop)
         rooms.join(_STOP_S)
     learners.stop(_SAVE_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,7 +146,6 @@ class Episode:
         updates: learning of the policies.
         fps: frames a second, at most.
         journal: what happened is written there.
-        repeat: whether the first frame is repeated until somebody answers.
     """
 
     def __init__(
@@ -158,12 +157,10 @@ class Episode:
         updates: Updates,
         fps: float,
         journal: Journal,
-        repeat: bool = False,
     ) -> None:
         self.websocket, self.env, self.chooser, self.people = websocket, env, chooser, people
         self.updates, self.journal = updates, journal
         self._between = 1.0 / fps
-        self._repeat: Callable[[], None] | None = (lambda: send_again(websocket, env)) if repeat else None
         self._next = 0.0
 
     def play(self) -> int:
@@ -172,11 +169,12 @@ class Episode:
         obs = self.env.reset()[0]
         self.journal.write("reset", observations=obs)
         pending: Transition | None = None
+        self.people.settle()
         self._show(0, False, False, obs, {}, 0)
         try:
             while True:
                 over = pending is not None and pending.done
-                inputs = self.people.last() if over else self.people.answers(self._repeat)
+                inputs = self.people.last() if over else self.people.answers(self._show_again)
                 if pending is not None:
                     self._learn(steps, pending, inputs)
                     pending = None
@@ -207,6 +205,9 @@ class Episode:
         self._next = max(self._next, time.monotonic() - self._between) + self._between
         self.people.clear()
         send_message(self.websocket, self.env, sent, terminated, truncated, obs, actions, rewards)
+
+    def _show_again(self) -> None:
+        send_again(self.websocket, self.env)
 
     def _learn(self, step: int, made: Transition, inputs: Mapping[str, Any]) -> None:
         """The answer to a frame judges the step that the frame shows."""

@@ -58,9 +58,9 @@ class Learners:
         for thread in self._threads:
             thread.start()
 
-    def serve(self, site: Site, link: str, room: str, repeat: bool) -> bool:
+    def serve(self, site: Site, link: str, room: str) -> bool:
         """Serve a session by the learner of its link; see `Reception.serve`."""
-        return self.runs[link][1].serve(site, link, room, repeat)
+        return self.runs[link][1].serve(site, link, room)
 
     def stop(self, timeout: float) -> None:
         """Ask all runs to save and end, and wait `timeout` seconds for each at most."""

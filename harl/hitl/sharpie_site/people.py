@@ -15,6 +15,10 @@ ABSENT = ("policy", "default", "previous")
 """Who acts for a person who does not answer."""
 
 
+REPEAT_S = 2.0
+"""Before the first frame is repeated for the first time; twice that between two repetitions."""
+
+
 class PersonLeft(Exception):  # noqa: N818 - people may leave
     """Somebody left the room, or the site closes it; the text is the site's."""
 
@@ -36,7 +40,9 @@ class Waits:
     thinking_s: float = 120.0
     """The same in experiments that wait for a key at every frame."""
     join_s: float = 30.0
-    """The first answer of all; frames are repeated until then."""
+    """The first answer of all; the first frame is repeated until then."""
+    settle_s: float = 0.25
+    """Before the first frame: a site gives a session away a moment before the last person in it can be reached."""
     gone_s: float = 60.0
     """Silence of everybody, beyond the wait for one answer, after which an episode ends."""
     last_s: float = 1.0
@@ -102,8 +108,15 @@ class People:
         self.joined = False
         """Whether anybody ever answered."""
         self.strangers: set[str] = set()
+        self._settled = False
         self._longest = waits.answer(tempo)
         self._heard = clock()
+
+    def settle(self) -> None:
+        """Give everybody time to get into the room, once."""
+        if self.expected and not self._settled:
+            time.sleep(self.waits.settle_s)
+        self._settled = True
 
     def clear(self) -> None:
         """Forget answers to earlier frames, before the next one is sent."""
@@ -114,7 +127,7 @@ class People:
         """Inputs by role to the frame that was just sent; roles that did not answer in time are left out.
 
         Args:
-            repeat: sends the frame again; called every second until somebody answers for the first time, since pages
+            repeat: sends the frame again; called now and then until somebody answers for the first time, since pages
                 that open late have missed it.
 
         Raises:
@@ -125,6 +138,7 @@ class People:
         if not self.expected:
             return {}
         start = self.clock()
+        again = start + REPEAT_S
         got: dict[str, Any] = {}
         awaited = self.expected - self.absent
         limit = start + (self._longest if self.joined else max(self.waits.join_s, self._longest))
@@ -137,8 +151,9 @@ class People:
                 raise Stopped("the runner was stopped")
             batch = read_answers(self.websocket, min(left, 1.0))
             if batch is None:
-                if not self.joined and repeat is not None and self.clock() < limit:
+                if not self.joined and repeat is not None and again <= self.clock() < limit:
                     repeat()
+                    again = self.clock() + 2 * REPEAT_S
                 continue
             got.update(self._take(batch))
         if not awaited and (batch := read_answers(self.websocket, 0)) is not None:

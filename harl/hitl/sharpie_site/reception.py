@@ -57,15 +57,15 @@ class Reception:
         if link is not None and room is not None:
             while not self.ending.is_set():
                 try:
-                    serve_room(lambda: self.serve(site, link, room, True), self.ending, None, FOR_EVER, time.monotonic)
+                    serve_room(lambda: self.serve(site, link, room), self.ending, None, FOR_EVER, time.monotonic)
                 except (RefusedBySite, OSError) as error:
                     log.error("%s", error)
             return
-        rooms = Rooms(lambda link, room: self.serve(site, link, room, False), 1)
+        rooms = Rooms(lambda link, room: self.serve(site, link, room), 1)
         serve_queue(site, rooms, self.ending)
         rooms.join(OPEN_S)
 
-    def serve(self, site: Site, link: str, room: str, repeat: bool) -> bool:
+    def serve(self, site: Site, link: str, room: str) -> bool:
         """Serve one session to its end; returns whether it was played to the end.
 
         Raises:
@@ -84,13 +84,11 @@ class Reception:
                 refuse(websocket, f"{link}/{room}", "The runner is busy. Please try again later.")
                 return False
             try:
-                return self._admitted(websocket, link, room, settings, entry, repeat)
+                return self._admitted(websocket, link, room, settings, entry)
             finally:
                 self._busy.release()
 
-    def _admitted(
-        self, websocket: Any, link: str, room: str, settings: Any, entry: ExperimentEntry | None, repeat: bool
-    ) -> bool:
+    def _admitted(self, websocket: Any, link: str, room: str, settings: Any, entry: ExperimentEntry | None) -> bool:
         from websockets.exceptions import ConnectionClosed
 
         where, session = f"{link}/{room}", None
@@ -101,7 +99,7 @@ class Reception:
         try:
             tempo = Tempo.read(settings[2])
             seats = seats_for(where, settings[1], self._layout, entry)
-            session = Session(websocket, self.room, seats, tempo, waits, lockstep, self.ending.is_set, repeat)
+            session = Session(websocket, self.room, seats, tempo, waits, lockstep, self.ending.is_set)
             session.enter()
             self.room.pace.speed = tempo.target_fps / self.config.fps
             self.session = session

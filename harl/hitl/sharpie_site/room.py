@@ -101,7 +101,6 @@ def run_episode(
     entry: ExperimentEntry | None = None,
     link: str = "",
     room: str = "",
-    repeat: bool = False,
 ) -> int:
     """Play one episode in a room; returns its number of steps.
 
@@ -110,7 +109,6 @@ def run_episode(
         environment_settings, agents_settings, experiment_settings: as `load_episode` gave them.
         serving, entry: see `load_environment`.
         link, room: names of the session, for the journal.
-        repeat: show the first frame again and again until somebody answers.
 
     Raises:
         NotServed, ProtocolError, EnvError, ConfigError: there is nothing to play.
@@ -129,7 +127,7 @@ def run_episode(
         with Journal(serving.record, link, room) as journal:
             journal.write("start", link=link, room=room, agents=agents_settings, experiment=experiment_settings)
             updates = Updates(policies, intervals)
-            return Episode(websocket, env, chooser, people, updates, tempo.target_fps, journal, repeat).play()
+            return Episode(websocket, env, chooser, people, updates, tempo.target_fps, journal).play()
     finally:
         if hasattr(env, "close"):
             env.close()
@@ -144,7 +142,6 @@ def start_experiment(
     *,
     serving: Serving | None = None,
     site: Site | None = None,
-    repeat: bool = False,
 ) -> bool:
     """Connect to a room and play an episode in it; whatever goes wrong is said to the people there and logged.
 
@@ -153,7 +150,6 @@ def start_experiment(
         link, room: the session.
         serving: what this runner serves; without it, everything is refused politely.
         site: the site, where it needs TLS.
-        repeat: see `run_episode`.
 
     Returns:
         Whether the episode was played to its end.
@@ -172,7 +168,7 @@ def start_experiment(
         if settings is None:
             refuse(websocket, f"{link}/{room}", FAULTY)
             return False
-        return _played(websocket, settings, serving, entry, link, room, repeat)
+        return _played(websocket, settings, serving, entry, link, room)
 
 
 def _played(
@@ -182,13 +178,12 @@ def _played(
     entry: ExperimentEntry | None,
     link: str,
     room: str,
-    repeat: bool,
 ) -> bool:
     from websockets.exceptions import ConnectionClosed
 
     where = f"{link}/{room}"
     try:
-        steps = run_episode(websocket, *settings, serving=serving, entry=entry, link=link, room=room, repeat=repeat)
+        steps = run_episode(websocket, *settings, serving=serving, entry=entry, link=link, room=room)
     except (PersonLeft, ConnectionClosed) as error:
         log.warning("%s: the episode broke off: %s", where, error)
         return False

@@ -61,7 +61,6 @@ class Session:
         waits: how long people are waited for.
         lockstep: whether every step waits for the answers to the frame before it.
         stopping: whether nobody may wait any longer.
-        repeat: whether the first frame is repeated until somebody answers.
     """
 
     def __init__(
@@ -73,12 +72,10 @@ class Session:
         waits: Waits,
         lockstep: bool,
         stopping: Callable[[], bool],
-        repeat: bool = False,
     ) -> None:
         self.websocket, self.room, self.waits, self.lockstep = websocket, room, waits, lockstep
         self.seats = {seat.role: seat for seat in seats}
         self._aborted: bool = False
-        self._repeats = repeat
         self._spectator = f"sharpie/{id(self)}"
         self.stopping: Callable[[], bool] = lambda: self._aborted or stopping()
         roles = {seat.role: seat.settings for seat in seats}
@@ -146,6 +143,7 @@ class Session:
                 if (left := self._due - time.monotonic()) > 0:
                     time.sleep(left)
                 self._due = max(self._due, time.monotonic() - self.between) + self.between
+                self.people.settle()
                 self.people.clear()
                 self.frames += 1
                 self.websocket.send(dumps(self._message(shot)))
@@ -188,7 +186,7 @@ class Session:
         return read_answers(self.websocket, seconds) or {} if self.people.expected else {}
 
     def _gather(self, shot: Shot) -> None:
-        answers = self.people.answers((lambda: self._send_again(shot)) if self._repeats else None)
+        answers = self.people.answers(lambda: self._send_again(shot))
         missing = self.people.expected - answers.keys()
         self._feed(answers, shot.place)
         for role in missing:
