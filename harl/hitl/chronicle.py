@@ -12,10 +12,11 @@ import numpy as np
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Stage
+from harl.hitl.leases import Drive
 from harl.hitl.recorded_fields import StepRecord
 from harl.hitl.recorded_state import state_of
 from harl.hitl.recorder import Recorder, describe_session
-from harl.hitl.room import Drive, Feedback
+from harl.hitl.room import Feedback
 
 REMEMBERED = 8192
 """Steps whose place in the recording is known, for feedback that comes late."""

@@ -19,7 +19,8 @@ from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
 from harl.hitl.chronicle import Chronicle, Moment
 from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.crediting import Crediting
-from harl.hitl.room import Drive, Mark, Room
+from harl.hitl.leases import Drive
+from harl.hitl.room import Mark, Room
 from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ class PeopleBridge(Bridge):
     ) -> Override:
         """See `Bridge`."""
         self.env_steps, room = env_steps, self.room
+        room.env_steps = env_steps
         self._drives, self._moment = {}, None
         if not room.occupied:
             self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)

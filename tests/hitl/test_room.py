@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from harl.hitl.people import RoomError
 from harl.hitl.room import Room
-from tests.hitl.rooms import MASKS, Clock, messages, room, web_config
+from tests.hitl.rooms import LAYOUT, MASKS, Clock, messages, room, web_config
 
 
 @pytest.fixture
@@ -303,3 +305,31 @@ def test_nobody_left_means_unoccupied(clock):
     made.leave("c", "gone")
     made.away("t")
     assert not made.occupied
+
+
+def test_people_may_come_and_go_while_the_run_looks(clock):
+    made = room(clock, num_envs=64, envs="all", pace="auto")
+    stop, failed = threading.Event(), []
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                made.expire()
+                for env in made.driven():
+                    made.take(env, MASKS)
+                made.taking_part()
+                made.watched()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for k in range(600):
+        made.enter(f"p{k}", f"p{k}", "controller", "script")
+        made.watch(f"p{k}", k % 64, "state", 15, 512)
+        made.control(f"p{k}", "request", LAYOUT.agents[k % 3], "toggle")
+        if k >= 50:
+            made.leave(f"p{k - 50}", "gone")
+    stop.set()
+    thread.join()
+    assert not failed
