@@ -16,10 +16,10 @@ from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.envs.palette import agent_colour
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
-from harl.hitl.chronicle import Chronicle, Moment
 from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.crediting import Crediting
 from harl.hitl.leases import Drive
+from harl.hitl.recording.chronicle import Chronicle, Moment
 from harl.hitl.room import Mark, Room
 from harl.hitl.seats import describe_space
 

@@ -23,9 +23,9 @@ from harl.envs.api import EnvError, FloatArray, VectorEnv
 from harl.experiment.files import StorageError
 from harl.experiment.video import VideoWriter
 from harl.hitl.bridge import Source
-from harl.hitl.caption import captioned
-from harl.hitl.recorded_reading import RecordedEpisode
-from harl.hitl.recordings import RecordingError, Session, find_sessions
+from harl.hitl.recording.caption import captioned
+from harl.hitl.recording.reading import RecordedEpisode
+from harl.hitl.recording.recordings import RecordingError, Session, find_sessions
 from harl.registry import make_envs
 
 

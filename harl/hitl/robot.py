@@ -19,12 +19,12 @@ import numpy as np
 from harl.config import ConfigError
 from harl.envs.api import FloatArray
 from harl.experiment.files import StorageError
-from harl.hitl.robot_client import MakeExpert, Robot, heuristic
-from harl.hitl.robot_heuristics import targets
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_scene import Scene, Sight
-from harl.hitl.robot_traits import Expert, Traits
-from harl.hitl.robot_visit import Invitation, RobotError, Summary
+from harl.hitl.scripted.client import MakeExpert, Robot, heuristic
+from harl.hitl.scripted.heuristics import targets
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.scene import Scene, Sight
+from harl.hitl.scripted.traits import Expert, Traits
+from harl.hitl.scripted.visit import Invitation, RobotError, Summary
 
 if TYPE_CHECKING:
     from harl.runners import Policy

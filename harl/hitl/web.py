@@ -11,10 +11,10 @@ import numpy as np
 from harl.config import WebConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Override, PeopleError, Source, Stage
-from harl.hitl.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.server import Server
 from harl.hitl.people_bridge import PeopleBridge
-from harl.hitl.rates import Limits
-from harl.hitl.server import Server
 
 SIZES = (128, 256, 512, 1024, 2048)
 """Sizes in which pictures are made; each is made once for all who want it."""

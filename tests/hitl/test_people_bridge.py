@@ -11,7 +11,7 @@ import pytest
 from harl.envs.api import EnvStep
 from harl.hitl.bridge import PeopleError, Source, Stage
 from harl.hitl.people_bridge import PeopleBridge
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.web import WebBridge
 from tests.hitl.rooms import LAYOUT, Clock, messages, web_config
 

@@ -18,11 +18,11 @@ import pytest
 from harl.config import from_dict, save_yaml
 from harl.experiment.files import StorageError
 from harl.experiment.run_folder import RunFolder, RunFolderError
-from harl.hitl import recorder as recorder_module
-from harl.hitl.recorded_layout import differences, layout_from_json, layout_to_json
-from harl.hitl.recorded_state import state_from_arrays, state_of, state_to_arrays
-from harl.hitl.recorder import Recorder, StepRecord, describe_session
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording import recorder as recorder_module
+from harl.hitl.recording.layout import differences, layout_from_json, layout_to_json
+from harl.hitl.recording.recorder import Recorder, StepRecord, describe_session
+from harl.hitl.recording.recordings import find_sessions
+from harl.hitl.recording.state import state_from_arrays, state_of, state_to_arrays
 from tests.hitl.recording_fixtures import mpe, record_episodes, session, started
 
 ROOT = Path(__file__).parents[2]
@@ -339,7 +339,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.hitl.recording_fixtures import mpe, record_episodes, session
 from tests.hitl.test_recorder import DRIVEN, begin, step
-from harl.hitl.recorder import Recorder
+from harl.hitl.recording.recorder import Recorder
 envs, config = mpe()
 recorder = Recorder(Path({folder!r}), session(envs.layout, config), part_bytes=20_000)
 record_episodes(recorder, envs, 3)

@@ -15,14 +15,14 @@ import pytest
 import harl
 from harl.hitl import replay, robot
 from harl.hitl.controls import layout_controls
-from harl.hitl.recordings import find_sessions
-from harl.hitl.robot_client import Robot
-from harl.hitl.robot_heuristics import press, targets, walk
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_mind import Mind
-from harl.hitl.robot_scene import Body, Eyes, Sight
-from harl.hitl.robot_traits import Heuristic, Traits
-from harl.hitl.robot_visit import Invitation, RobotError
+from harl.hitl.recording.recordings import find_sessions
+from harl.hitl.scripted.client import Robot
+from harl.hitl.scripted.heuristics import press, targets, walk
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.mind import Mind
+from harl.hitl.scripted.scene import Body, Eyes, Sight
+from harl.hitl.scripted.traits import Heuristic, Traits
+from harl.hitl.scripted.visit import Invitation, RobotError
 from harl.hitl.seats import describe_space
 from tests.hitl.playing import TOKENS, Run
 from tests.hitl.recording_fixtures import configured, mpe

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harl.hitl.recorded_fields import step_fields, taken_over, view_fields
-from harl.hitl.recorded_state import state_from_arrays
+from harl.hitl.recording.fields import step_fields, taken_over, view_fields
+from harl.hitl.recording.state import state_from_arrays
 
 if TYPE_CHECKING:
-    from harl.hitl.recordings import Session
+    from harl.hitl.recording.recordings import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_scene import Sight
-from harl.hitl.robot_traits import Expert, Traits
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.scene import Sight
+from harl.hitl.scripted.traits import Expert, Traits
 
 RANDOM_START = 0.2
 """Chance, at each sight, that a person whose gate is `random` takes over an agent."""

@@ -13,9 +13,9 @@ from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Stage
 from harl.hitl.leases import Drive
-from harl.hitl.recorded_fields import StepRecord
-from harl.hitl.recorded_state import state_of
-from harl.hitl.recorder import Recorder, describe_session
+from harl.hitl.recording.fields import StepRecord
+from harl.hitl.recording.recorder import Recorder, describe_session
+from harl.hitl.recording.state import state_of
 from harl.hitl.room import Feedback
 
 REMEMBERED = 8192

@@ -16,13 +16,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.typing import Subprotocol
 
-from harl.hitl.frames import Codec, Received, unpack
-from harl.hitl.protocol import SUBPROTOCOL, VERSION
-from harl.hitl.robot_keys import Keys
-from harl.hitl.robot_mind import Mind
-from harl.hitl.robot_scene import Eyes, Sight
-from harl.hitl.robot_traits import Expert, Heuristic, Traits
-from harl.hitl.robot_visit import Invitation, RobotError, Summary
+from harl.hitl.network.frames import Codec, Received, unpack
+from harl.hitl.network.protocol import SUBPROTOCOL, VERSION
+from harl.hitl.scripted.keys import Keys
+from harl.hitl.scripted.mind import Mind
+from harl.hitl.scripted.scene import Eyes, Sight
+from harl.hitl.scripted.traits import Expert, Heuristic, Traits
+from harl.hitl.scripted.visit import Invitation, RobotError, Summary
 
 REMIND_S = 0.1
 """Between two messages about what is held, as the page sends them."""

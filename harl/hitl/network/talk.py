@@ -10,13 +10,13 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from harl.hitl import protocol
-from harl.hitl.connection import Connection
-from harl.hitl.hub import Hub
+from harl.hitl.network import protocol
+from harl.hitl.network.connection import Connection
+from harl.hitl.network.hub import Hub
+from harl.hitl.network.protocol import VERSION, Close, Hello, ProtocolError, encode, parse
+from harl.hitl.network.rates import Meter, Verdict
+from harl.hitl.network.sessions import Session
 from harl.hitl.people import RoomError
-from harl.hitl.protocol import VERSION, Close, Hello, ProtocolError, encode, parse
-from harl.hitl.rates import Meter, Verdict
-from harl.hitl.sessions import Session
 
 log = logging.getLogger(__name__)
 

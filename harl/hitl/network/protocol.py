@@ -7,9 +7,8 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from harl.config.names import did_you_mean, nearest
-from harl.hitl.people import ROLES
-from harl.hitl.strict_json import ProtocolError, decode, encode
-from harl.hitl.wire import (
+from harl.hitl.network.strict_json import ProtocolError, decode, encode
+from harl.hitl.network.wire import (
     LARGEST_COUNT,
     LARGEST_INTEGER,
     Action,
@@ -24,6 +23,7 @@ from harl.hitl.wire import (
     read_fields,
     shown,
 )
+from harl.hitl.people import ROLES
 
 __all__ = ["MESSAGES", "ROLES", "SUBPROTOCOL", "VERSION", "ClientMessage", "Close", "ProtocolError", "encode", "parse"]
 

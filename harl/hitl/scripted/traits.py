@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harl.hitl.robot_heuristics import CLOSE, distance, press
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_scene import Sight
+from harl.hitl.scripted.heuristics import CLOSE, distance, press
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.scene import Sight
 
 Gate = Literal["always", "random", "error"]
 

@@ -1,4 +1,4 @@
-"""Reads what `harl.hitl.recorder` wrote, also where the process that wrote it was killed."""
+"""Reads what `harl.hitl.recording.recorder` wrote, also where the process that wrote it was killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from harl.config import Config
 from harl.config.convert import from_dict
 from harl.envs.api import Layout
 from harl.experiment.files import StorageError, reason
-from harl.hitl.recorded_fields import FORMAT, taken_over
-from harl.hitl.recorded_layout import layout_from_json
-from harl.hitl.recorded_reading import RecordedEpisode
+from harl.hitl.recording.fields import FORMAT, taken_over
+from harl.hitl.recording.layout import layout_from_json
+from harl.hitl.recording.reading import RecordedEpisode
 
 EPISODES, EVENTS, AMENDMENTS = "episodes.jsonl", "events.jsonl", "amendments.jsonl"
 UNFINISHED = "the recording stopped before the episode's end"
