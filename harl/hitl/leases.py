@@ -106,7 +106,7 @@ class Leases:
                 self._ack(who, agent, seq, "not_owner", text)
                 self._reject(person, agent, seq, "not_owner")
                 return
-            now = self.clock()
+            now = person.acted_at = self.clock()
             if not held:
                 seat.let_go(now)
                 if seat.mode == "hold" and seat.tapped is None:

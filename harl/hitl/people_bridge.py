@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 
+ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "lost the connection", "back": "is back"}
+"""What is said in the log of the run."""
 SourceArray = NDArray[np.int8]
 
 
@@ -126,6 +128,8 @@ class PeopleBridge(Bridge):
         room.env_steps = env_steps
         self._drives, self._moment = {}, None
         if not room.occupied:
+            if self.config.pace == "realtime":
+                room.pace.hold(self._stage.stopping, self._show_to_newcomers)
             self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
             return Override(proposed, None, None)
         stage = self._stage
@@ -224,6 +228,11 @@ class PeopleBridge(Bridge):
         return self.config.record != "off"
 
     @property
+    def consent_version(self) -> str | None:
+        """Version of the terms that people agree to."""
+        return self.config.consent_version
+
+    @property
     def modes(self) -> list[str]:
         """Ways in which environments are shown, the best first."""
         return ["state", "jpeg"] if self._stage.scene(self.config.env_index) is not None else ["jpeg"]
@@ -265,25 +274,30 @@ class PeopleBridge(Bridge):
         """Take in what people said of episodes, and record what happened and what was done."""
         while self.room.marks:
             self.marked(self.room.marks.popleft())
-        if self._moment is None and not self.room.events:
+        events = self.room.drain_events()
+        for kind, fields in events:
+            if kind in ARRIVALS:
+                self._stage.notice(f"people: {fields['name']} {ARRIVALS[kind]}")
+        if self._moment is None and not events:
             return
         chronicle = self._chronicle_for_people()
         if chronicle is None:
             return
-        for kind, fields in self.room.drain_events():
+        for kind, fields in events:
             chronicle.event(kind, fields)
         if self._moment is not None:
             if self._drives:
                 self._moment.log_probs = self._log_probs(self._moment)
             for env in watched | set(self._drives):
                 place = int(self.episode[env]), int(self.step[env]) - 1
-                chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
+                weight = self.crediting.weight(self.env_steps)
+                chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched, weight)
         chronicle.forget_unwatched(watched)
 
     def _chronicle_for_people(self) -> Chronicle | None:
         """The recording; it begins with the first person."""
         if self.chronicle is None and self.recording:
-            self.chronicle = Chronicle(self._stage, self.config)
+            self.chronicle = Chronicle(self._stage, self.config, self.consent_version)
         return self.chronicle
 
     def _log_probs(self, moment: Moment) -> tuple[FloatArray | None, FloatArray | None]:

@@ -161,7 +161,12 @@ def _replay_session(session: Session, options: argparse.Namespace) -> bool:
         if options.episode in (None, episode.episode) and options.env in (None, episode.env)
     ]
     if not chosen:
-        raise RecordingError(f"no episode {options.episode} (environment {options.env}) in {session.folder}")
+        wanted = " and ".join(
+            f"{what} {value}"
+            for what, value in (("episode", options.episode), ("environment", options.env))
+            if value is not None
+        )
+        raise RecordingError(f"no {wanted or 'episode'} in {session.folder}")
     folder, right = options.to or session.folder / "replay", True
     with contextlib.closing(make_envs(session.config.env, 1, not options.no_video)) as envs:
         for episode in chosen:

@@ -20,8 +20,8 @@ from harl.hitl.people import Person, Role, RoomError, Show
 
 TEAM = "team"
 """What feedback on all agents is addressed to."""
-PRAISE_COUNTS_S = 10.0
-"""Seconds for which a person who gave feedback counts as taking part."""
+STAYS_S = 10.0
+"""Seconds for which a person who drove or gave feedback counts as taking part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,29 @@ class Room(Leases):
 
     # People.
 
-    def enter(self, who: str, name: str, role: Role, device: str, agents: tuple[str, ...] | None = None) -> None:
-        """Somebody comes in."""
+    def enter(
+        self,
+        who: str,
+        name: str,
+        role: Role,
+        device: str,
+        agents: tuple[str, ...] | None = None,
+        consent: str | None = None,
+    ) -> str:
+        """Somebody comes in, having agreed to a version of the terms where there are any.
+
+        Returns:
+            The name that they go by: with a number where somebody of that name is there already.
+        """
         with self.changed:
             if not self._agents:
                 raise RoomError("starting", "the run is starting; come back in a moment")
-            self.people[who] = Person(who, name, role, device, agents, self.config.env_index)
-            self._count("connect", name=name, role=role, device=device, consent_version=self.config.consent_version)
+            taken = {person.name for person in self.people.values()}
+            numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+            own = name if name not in taken else next(other for other in numbered if other not in taken)
+            self.people[who] = Person(who, own, role, device, agents, self.config.env_index)
+            self._count("connect", name=own, role=role, device=device, consent_version=consent)
+            return own
 
     def away(self, who: str) -> None:
         """Their connection dropped; what they drove goes back to the policies, their place is kept."""
@@ -160,10 +176,10 @@ class Room(Leases):
                 if seq <= person.last_seq:
                     return
                 person.last_seq = seq
-            person.praised_at = self.clock()
+            person.acted_at = self.clock()
             self.feedback_box.append(
                 Feedback(
-                    who, person.name, agent, person.env, seq, value, seen_ep, seen_step, person.praised_at, shown_ms,
+                    who, person.name, agent, person.env, seq, value, seen_ep, seen_step, person.acted_at, shown_ms,
                     t_client_ms, confidence, undo,
                 )
             )  # fmt: skip
@@ -237,11 +253,11 @@ class Room(Leases):
             return {person.env for person in self.people.values() if person.here}
 
     def taking_part(self) -> bool:
-        """Whether anybody drives, or has given feedback within the last seconds."""
+        """Whether anybody drives, or has driven or given feedback within the last seconds."""
         now = self.clock()
         with self.changed:
             return bool(self.driven()) or any(
-                person.here and now - person.praised_at < PRAISE_COUNTS_S for person in self.people.values()
+                person.here and now - person.acted_at < STAYS_S for person in self.people.values()
             )
 
     def may_act(self) -> bool:

@@ -68,6 +68,12 @@ class WebBridge(PeopleBridge):
             self._wait_for_people()
         return super().override_actions(env_steps, obs, available_actions, proposed)
 
+    @property
+    def consent_version(self) -> str | None:
+        """Version of the terms: as configured, or as the page shows it."""
+        agreement = self.server.settings.agreement
+        return super().consent_version if agreement is None else agreement.version
+
     def _wait_for_people(self) -> None:
         self._waited = True
         limit, stage = self.config.max_pause_s, self._stage
@@ -112,17 +118,19 @@ class WebBridge(PeopleBridge):
         agents = self._stage.layout.agents
         widths = self._stage.layout.action_dims
         actions = {name: _plain(self.actions[env, i, : widths[i]]) for i, name in enumerate(agents)}
-        returns = self.last_return[env] if done else self.returns[env]
+        _, step = self.room.position[env]
+        rewards = self.rewards[env] if step else np.zeros_like(self.rewards[env])  # a new episode has earned nothing
         return {
             "env_steps": self.env_steps,
             "sps": round(self.steps_per_second, 1),
-            "reward": dict(zip(agents, self.rewards[env].tolist(), strict=True)),
-            "return": dict(zip(agents, returns.tolist(), strict=True)),
+            "reward": dict(zip(agents, rewards.tolist(), strict=True)),
+            "return": dict(zip(agents, self.returns[env].tolist(), strict=True)),
             "actions": actions,
             "source": {name: Source(int(self.source[env, i])).name.lower() for i, name in enumerate(agents)},
             "driver": {name: self.room.driver(env, i) for i, name in enumerate(agents)},
             "applied": {agents[drive.agent]: drive.held.seq for drive in self._drives.get(env, ())},
             "done": done,
+            "last_return": dict(zip(agents, self.last_return[env].tolist(), strict=True)),
             "rate": round(self.human_share, 4),
             "pace": self.room.pace.state(),
             "rec": self.recording,

@@ -121,7 +121,7 @@ class Talk:
     async def _let_in(self, session: Session) -> bool:
         """Whether the room is open; waits a moment where it is not."""
         try:
-            self.room.enter(session.who, session.name, session.acts_as, session.device, session.grant.agents)
+            self._into_room(session)
             return True
         except RoomError as error:
             if error.code != "starting":
@@ -262,11 +262,18 @@ class Talk:
         agreement = self.hub.settings.agreement
         return agreement is None or agreement.version == version
 
+    def _into_room(self, session: Session) -> None:
+        agreement = self.hub.settings.agreement
+        agreed = agreement.version if agreement is not None and session.agreed else None
+        session.name = self.room.enter(
+            session.who, session.name, session.acts_as, session.device, session.grant.agents, agreed
+        )
+
     def _agree(self, session: Session) -> None:
         """Somebody has agreed to the terms: from now on they have the role of their link."""
         session.agreed = True
         self.room.leave(session.who, "agreed to the terms")
-        self.room.enter(session.who, session.name, session.acts_as, session.device, session.grant.agents)
+        self._into_room(session)
 
     def _consent(self, version: str, session: Session, connection: Connection) -> None:
         agreement = self.hub.settings.agreement
