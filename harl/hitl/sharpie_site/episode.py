@@ -52,7 +52,7 @@ class Chooser:
         entries: Mapping[str, AgentEntry],
         absent: str,
     ) -> None:
-        self.env, self.settings, self.policies, self.absent = env, settings, policies, absent
+        self.env, self.policies, self.absent = env, policies, absent
         self.roles = {name: Role.read(name, value) for name, value in settings.items()}
         self.drivers = [name for name, role in self.roles.items() if role.participant and role.inputs_type == "actions"]
         names = [*self.roles, *agents_of(env)]
@@ -90,7 +90,7 @@ class Chooser:
         """The actions of the next step; `inputs` are those that `fit` gave."""
         here = self._here()
         policies = {name: policy for name, policy in self.policies.items() if name in here}
-        proposals = get_policy_actions(obs, policies, inputs, self.settings)
+        proposals = get_policy_actions(obs, policies, inputs, self.roles)
         actions, source, given = dict(proposals), dict.fromkeys(proposals, "policy"), dict(inputs)
         for name in self.drivers:
             if name not in here:
@@ -105,7 +105,7 @@ class Chooser:
                 if source[name] != "policy":
                     actions.pop(name, None)
                     given[name] = value
-        return Decision(override_actions(self.settings, given, actions), proposals, source)
+        return Decision(override_actions(self.roles, given, actions), proposals, source)
 
     def _here(self) -> set[str]:
         """Agents that act in the coming step: all, or those that have not left a PettingZoo environment's episode."""
@@ -186,13 +186,15 @@ class Episode:
                 steps += 1
                 over_flags = end_flags(terminated, truncated)
                 pending = Transition(obs, decision.actions, rewards, after, *over_flags)
-                self.journal.write(
-                    "step", step=steps, inputs=inputs, proposals=decision.proposals, actions=decision.actions,
-                    source=decision.source, rewards=rewards, observations=after,
-                    terminated=over_flags[0], truncated=over_flags[1],
-                )  # fmt: skip
                 obs = after
-                self._show(steps, *over_flags, after, decision.actions, rewards)
+                try:
+                    self._show(steps, *over_flags, after, decision.actions, rewards)
+                finally:  # written while people look at the frame
+                    self.journal.write(
+                        "step", step=steps, inputs=inputs, proposals=decision.proposals, actions=decision.actions,
+                        source=decision.source, rewards=rewards, observations=after,
+                        terminated=over_flags[0], truncated=over_flags[1],
+                    )  # fmt: skip
         finally:
             if pending is not None:
                 self.updates.add(steps, pending)
@@ -211,7 +213,7 @@ class Episode:
 
     def _learn(self, step: int, made: Transition, inputs: Mapping[str, Any]) -> None:
         """The answer to a frame judges the step that the frame shows."""
-        final = override_rewards(self.chooser.settings, inputs, made.rewards)
+        final = override_rewards(self.chooser.roles, inputs, made.rewards)
         roles = self.chooser.roles
         if any(roles[name].inputs_type == "reward" and not roles[name].is_default(inputs[name]) for name in inputs):
             self.journal.write("reward", step=step, inputs=inputs, rewards=final)

@@ -49,5 +49,7 @@ def encode(frame: Any) -> str:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(as_rgb(frame)).save(buffer, "JPEG", quality=QUALITY)
+    picture = as_rgb(frame)
+    size = (picture.shape[1], picture.shape[0])
+    Image.frombuffer("RGB", size, picture, "raw", "RGB", 0, 1).save(buffer, "JPEG", quality=QUALITY)  # without a copy
     return base64.b64encode(buffer.getbuffer()).decode("ascii")

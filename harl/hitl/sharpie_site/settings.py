@@ -37,7 +37,9 @@ class Role:
 
     @classmethod
     def read(cls, role: str, settings: Any) -> Role:
-        """From the dict of the site; raises `ProtocolError`."""
+        """From the dict of the site, or what was read from it already; raises `ProtocolError`."""
+        if isinstance(settings, cls):
+            return settings
         if not isinstance(settings, Mapping):
             raise ProtocolError(f"settings of agent {role!r} are a {type(settings).__name__}, not an object")
         kind = settings.get("inputs_type", "actions")

@@ -1,9 +1,10 @@
 """Frames a second of this runner and of SHARPIE's own, at the same site, environment, pictures and scripted person.
 
-    make sharpie && .venv/bin/python -m tests.interop.sharpie.frame_rates [--repeats 3]
+    make sharpie && .venv/bin/python -m tests.interop.sharpie.frame_rates [--repeats 10]
 
-Every frame waits for the answer to the one before it (lock step), at a target that nobody reaches. The runners take
-turns; each line is one episode of 300 steps as the person saw it.
+Every frame waits for the answer to the one before it (lock step), at a target that nobody reaches. Both play at the
+same time, each in a room of its own, so that whatever else the machine does slows both; each line is one such pair of
+episodes of 300 steps, as their people saw them.
 """
 
 from __future__ import annotations
@@ -20,39 +21,45 @@ LINKS = {"it-fast": "128 x 64", "it-fast-large": "400 x 200"}
 MAPPING = ROOT / "tests" / "hitl" / "sharpie_mapping.yaml"
 
 
-def measured(site: RealSite, link: str, name: str, command: list[str]) -> float:
-    """Frames a second of one episode."""
-    with site.runner(command, name):
-        (episode,) = site.person("alice", link, name, "agent_0", [1]).episodes()
-    assert episode["done"], episode["error"]
-    return float((episode["frames"] - 1) / episode["seconds"])
+def together(site: RealSite, link: str, name: str) -> tuple[float, float] | None:
+    """Frames a second of ours and theirs; None where one of them did not come to the end."""
+    ours = [sys.executable, "-m", "harl.hitl.sharpie", "--hostname", "127.0.0.1", "--port", str(site.port), "--mapping",
+            str(MAPPING), "--record", str(site.folder), "room", link, f"{name}-ours"]  # fmt: skip
+    reference = str(Path(__file__).with_name("reference_runner.py"))
+    theirs = [str(site.python), reference, str(site.port), KEY, link, f"{name}-theirs"]
+    people = [site.person(user, link, f"{name}-{whose}", "agent_0", [1], "--timeout", "20")
+              for user, whose in (("alice", "ours"), ("bob", "theirs"))]  # fmt: skip
+    with site.runner(ours, f"{name}-ours"), site.runner(theirs, f"{name}-theirs"):
+        episodes = [person.episodes()[0] for person in people]
+    if not all(episode["done"] for episode in episodes):
+        return None
+    one, other = ((episode["frames"] - 1) / episode["seconds"] for episode in episodes)
+    return one, other
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=10)
     repeats = parser.parse_args().repeats
     python = find_python()
     assert python is not None, "make sharpie, or set SHARPIE_VENV"
     with tempfile.TemporaryDirectory() as folder:
         site = RealSite(Path(folder), python)
         site.start()
-        here = Path(__file__).parent
-        theirs = [str(python), str(here / "reference_runner.py"), str(site.port), KEY]
-        ours = [sys.executable, "-m", "harl.hitl.sharpie", "--hostname", "127.0.0.1", "--port", str(site.port),
-                "--mapping", str(MAPPING), "--record", folder, "runserver"]  # fmt: skip
         try:
             for link, size in LINKS.items():
-                rates: dict[str, list[float]] = {"ours": [], "theirs": []}
-                for turn in range(2 * repeats):
-                    which = ("ours", "theirs", "theirs", "ours")[turn % 4]
-                    rate = measured(site, link, f"{which}-{turn}", ours if which == "ours" else theirs)
-                    rates[which].append(rate)
-                    print(f"{size}  {which:6}  {rate:6.1f} frames/s", flush=True)
-                middle = {which: statistics.median(found) for which, found in rates.items()}
-                print(f"{size}  median: ours {middle['ours']:.1f}, theirs {middle['theirs']:.1f}, "
-                      f"{middle['ours'] / middle['theirs']:.2f} times")  # fmt: skip
+                pairs = []
+                for turn in range(repeats):
+                    rates = together(site, link, f"turn-{turn}")
+                    if rates is None:
+                        print(f"{size}  stuck", flush=True)
+                        continue
+                    ours, theirs = rates
+                    pairs.append((ours, theirs, ours / theirs))
+                    print(f"{size}  ours {ours:6.1f}  theirs {theirs:6.1f} frames/s  {ours / theirs:.2f}", flush=True)
+                ours, theirs, ratio = (statistics.median(column) for column in zip(*pairs, strict=True))
+                print(f"{size}  median: ours {ours:.1f}, theirs {theirs:.1f}, ratio {ratio:.2f}")
         finally:
             site.kill()
 
