@@ -30,9 +30,8 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
     Raises:
         ConfigError: everything that is wrong.
     """
-    overrides = [*_stored_mode(overrides), *overrides]
     try:
-        config = build_config(overrides, extra_config_dirs)
+        config = build_config([*_stored_mode(overrides), *overrides], extra_config_dirs)
     except ConfigError as error:
         raise ConfigError([*error.errors, *_not_to_be_changed(overrides, extra_config_dirs)]) from None
     if config.run.resume is None:
