@@ -58,7 +58,7 @@ def _run(config: Config) -> float | None:
     try:
         runner = runner_for(config, bridge)
         if isinstance(hitl, PeopleConfig) and hitl.demonstrations is not None and config.run.resume is None:
-            from harl.hitl.recorded_demonstrations import demonstrations
+            from harl.hitl.recording.demonstrations import demonstrations
 
             runner.teach(demonstrations(hitl.demonstrations, runner.layout))
         return runner.run()

@@ -12,8 +12,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from harl.hitl.frames import unpack
-from harl.hitl.protocol import SUBPROTOCOL
+from harl.hitl.network.frames import unpack
+from harl.hitl.network.protocol import SUBPROTOCOL
 
 TAP_EVERY_S = 0.05
 """Between two presses: held states are repeated in between, as the page does."""

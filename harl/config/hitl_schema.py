@@ -78,7 +78,7 @@ class PeopleConfig(HitlConfig):
     """People who praise and blame."""
     pace: str = field(metadata=limits(choices=("auto", "free", "realtime", "lockstep")))
     """How fast the environment goes."""
-    fps: float = field(metadata=limits(above=0, at_most=240))
+    fps: float = field(metadata=limits(above=0, at_most=10_000))
     """Steps a second in realtime, and the most frames a second that are shown."""
     absent: str = field(metadata=limits(choices=("policy", "default", "previous")))
     """Who acts where a driver is awaited and does not."""
@@ -126,6 +126,8 @@ class WebConfig(PeopleConfig):
     """Whether clients that send no Origin, which browsers always do, may connect."""
     tls: TlsConfig
     """Encryption."""
+    inputs_per_s: float = field(metadata=limits(at_least=1, at_most=100_000))
+    """Most inputs a second of one connection; what is above is dropped."""
     max_clients: int = field(metadata=limits(at_least=1, at_most=10_000))
     """Most connections at a time."""
     consent: str | None = field(metadata=TEXT)

@@ -80,6 +80,20 @@ class Crediting:
             writer.feedback(event, dict(weights), late)
         return credits
 
+    @property
+    def learns(self) -> bool:
+        """Whether feedback is learned from."""
+        return self.stage.purpose == "train" and self.config.reward.learn != "log"
+
+    def weight(self, env_steps: int) -> float:
+        """Reward that one unit of credited feedback is worth, `env_steps` into the run; 0 where it is not learned."""
+        how, total = self.config.reward, self.stage.total_steps
+        if not self.learns:
+            return 0.0
+        if how.learn == "replace":
+            return 1.0
+        return how.weight * (1.0 - env_steps / total if how.anneal and total else 1.0)
+
     def _take_back(self, event: Feedback, env_steps: int) -> list[Credit]:
         original, shares = self._given.pop((event.who, event.seq), (event, []))
         credits, late = self._amend(original, shares, env_steps, back=True)
@@ -107,15 +121,14 @@ class Crediting:
         self, event: Feedback, shares: Sequence[Share], env_steps: int, back: bool = False
     ) -> tuple[list[Credit], bool]:
         """Amendments of the rewards that can still be amended; and whether some cannot, or none is known."""
-        how, total = self.config.reward, self.stage.total_steps
-        learns = self.stage.purpose == "train" and how.learn != "log"
-        weight = how.weight * (1.0 - env_steps / total if how.anneal and total else 1.0)
+        weight, learns = self.weight(env_steps), self.learns
         earliest, credits, late, writer = self.stage.earliest(), [], not shares and not back, self.writer()
         for share in shares:
             raw = self._raw[event.env].get(share.env_steps)
             delta = 0.0
             if learns and (raw is None or share.env_steps < earliest):
                 late = True
+                credits.append(Credit(share.env_steps, event.env, share.agent, 0.0))  # to be counted
             elif learns and raw is not None:
                 delta = self._delta(event, share, back, weight, float(raw[share.agent]))
                 credits.append(Credit(share.env_steps, event.env, share.agent, delta))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from harl.config import ConfigError
 from harl.experiment.files import StorageError
-from harl.hitl.csv_export import to_csv
-from harl.hitl.minari_export import check_installed, to_minari
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.csv_export import to_csv
+from harl.hitl.recording.minari_export import check_installed, to_minari
+from harl.hitl.recording.recordings import find_sessions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from harl.config.names import did_you_mean, nearest
 from harl.experiment.files import StorageError
-from harl.hitl.forgetting import Forgetting, Report, mentions, names_in
-from harl.hitl.recordings import Session, find_sessions
+from harl.hitl.recording.forgetting import Forgetting, Report, mentions, names_in
+from harl.hitl.recording.recordings import Session, find_sessions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

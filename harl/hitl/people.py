@@ -51,8 +51,8 @@ class Person:
     """Number of their newest input or feedback."""
     rtt_ms: float | None = None
     """Median of what their last pings took."""
-    praised_at: float = float("-inf")
-    """When they last gave feedback."""
+    acted_at: float = float("-inf")
+    """When they last drove or gave feedback."""
     answers: dict[str, str | float] = field(default_factory=dict)
     """Of a questionnaire."""
 

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
+from harl.envs.palette import agent_colour
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
-from harl.hitl.chronicle import Chronicle, Moment
 from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.crediting import Crediting
-from harl.hitl.room import Drive, Mark, Room
+from harl.hitl.leases import Drive
+from harl.hitl.recording.chronicle import Chronicle, Moment
+from harl.hitl.room import Mark, Room
 from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,8 @@ log = logging.getLogger(__name__)
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#999999")
-"""Of agents, told apart by the colour-blind too (Okabe & Ito 2008)."""
+ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "lost the connection", "back": "is back"}
+"""What is said in the log of the run."""
 SourceArray = NDArray[np.int8]
 
 
@@ -100,7 +102,7 @@ class PeopleBridge(Bridge):
         """What people are told of the run when they come in."""
         agents = {}
         for i, (name, space) in enumerate(zip(stage.layout.agents, stage.layout.action_spaces, strict=True)):
-            own = {"index": i, "colour": COLOURS[i % len(COLOURS)], "action_space": describe_space(space)}
+            own = {"index": i, "colour": agent_colour(i), "action_space": describe_space(space)}
             agents[name] = {**own, **controls[name].describe()}
         learns = stage.purpose == "train"
         return {
@@ -115,6 +117,7 @@ class PeopleBridge(Bridge):
                 "reward": self.config.reward.learn if learns else "log",
             },
             "recording": self.recording,
+            "modes": self.modes,
         }
 
     def override_actions(
@@ -122,11 +125,16 @@ class PeopleBridge(Bridge):
     ) -> Override:
         """See `Bridge`."""
         self.env_steps, room = env_steps, self.room
+        room.env_steps = env_steps
         self._drives, self._moment = {}, None
         if not room.occupied:
+            if self.config.pace == "realtime":
+                room.pace.hold(self._stage.stopping, self._show_to_newcomers)
             self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
             return Override(proposed, None, None)
         stage = self._stage
+        if room.newcomers:  # while nobody was there, places were not kept up
+            self._place(room.watched())
         missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
         room.expire()
         previous = self.actions
@@ -220,6 +228,16 @@ class PeopleBridge(Bridge):
         return self.config.record != "off"
 
     @property
+    def consent_version(self) -> str | None:
+        """Version of the terms that people agree to."""
+        return self.config.consent_version
+
+    @property
+    def modes(self) -> list[str]:
+        """Ways in which environments are shown, the best first."""
+        return ["state", "jpeg"] if self._stage.scene(self.config.env_index) is not None else ["jpeg"]
+
+    @property
     def human_share(self) -> float:
         """Share of human steps among the last ones of the shown environment."""
         return sum(self.recent) / len(self.recent) if self.recent else 0.0
@@ -256,26 +274,30 @@ class PeopleBridge(Bridge):
         """Take in what people said of episodes, and record what happened and what was done."""
         while self.room.marks:
             self.marked(self.room.marks.popleft())
-        if not self._moment and not self.room.events:
+        events = self.room.drain_events()
+        for kind, fields in events:
+            if kind in ARRIVALS:
+                self._stage.notice(f"people: {fields['name']} {ARRIVALS[kind]}")
+        if self._moment is None and not events:
             return
         chronicle = self._chronicle_for_people()
         if chronicle is None:
             return
-        for kind, fields in self.room.drain_events():
+        for kind, fields in events:
             chronicle.event(kind, fields)
-        if self._moment is None:
-            return
-        if self._drives:
-            self._moment.log_probs = self._log_probs(self._moment)
-        for env in watched | set(self._drives):
-            place = int(self.episode[env]), int(self.step[env]) - 1
-            chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched)
+        if self._moment is not None:
+            if self._drives:
+                self._moment.log_probs = self._log_probs(self._moment)
+            for env in watched | set(self._drives):
+                place = int(self.episode[env]), int(self.step[env]) - 1
+                weight = self.crediting.weight(self.env_steps)
+                chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched, weight)
         chronicle.forget_unwatched(watched)
 
     def _chronicle_for_people(self) -> Chronicle | None:
         """The recording; it begins with the first person."""
         if self.chronicle is None and self.recording:
-            self.chronicle = Chronicle(self._stage, self.config)
+            self.chronicle = Chronicle(self._stage, self.config, self.consent_version)
         return self.chronicle
 
     def _log_probs(self, moment: Moment) -> tuple[FloatArray | None, FloatArray | None]:

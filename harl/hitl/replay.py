@@ -23,8 +23,9 @@ from harl.envs.api import EnvError, FloatArray, VectorEnv
 from harl.experiment.files import StorageError
 from harl.experiment.video import VideoWriter
 from harl.hitl.bridge import Source
-from harl.hitl.caption import captioned
-from harl.hitl.recordings import RecordedEpisode, RecordingError, Session, find_sessions
+from harl.hitl.recording.caption import captioned
+from harl.hitl.recording.reading import RecordedEpisode
+from harl.hitl.recording.recordings import RecordingError, Session, find_sessions
 from harl.registry import make_envs
 
 
@@ -160,7 +161,12 @@ def _replay_session(session: Session, options: argparse.Namespace) -> bool:
         if options.episode in (None, episode.episode) and options.env in (None, episode.env)
     ]
     if not chosen:
-        raise RecordingError(f"no episode {options.episode} (environment {options.env}) in {session.folder}")
+        wanted = " and ".join(
+            f"{what} {value}"
+            for what, value in (("episode", options.episode), ("environment", options.env))
+            if value is not None
+        )
+        raise RecordingError(f"no {wanted or 'episode'} in {session.folder}")
     folder, right = options.to or session.folder / "replay", True
     with contextlib.closing(make_envs(session.config.env, 1, not options.no_video)) as envs:
         for episode in chosen:

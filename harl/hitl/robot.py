@@ -19,11 +19,12 @@ import numpy as np
 from harl.config import ConfigError
 from harl.envs.api import FloatArray
 from harl.experiment.files import StorageError
-from harl.hitl.robot_client import Invitation, MakeExpert, Robot, RobotError, Summary, heuristic
-from harl.hitl.robot_heuristics import targets
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_mind import Expert, Traits
-from harl.hitl.robot_scene import Scene, Sight
+from harl.hitl.scripted.client import MakeExpert, Robot, heuristic
+from harl.hitl.scripted.heuristics import targets
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.scene import Scene, Sight
+from harl.hitl.scripted.traits import Expert, Traits
+from harl.hitl.scripted.visit import Invitation, RobotError, Summary
 
 if TYPE_CHECKING:
     from harl.runners import Policy
@@ -193,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--noise", type=_share, default=own.noise, help="share of random actions")
     parser.add_argument("--suboptimal", action="store_true", help="half of the actions are random")
     parser.add_argument("--feedback", action="store_true", help="praise and blame, which needs a trainer's link")
-    parser.add_argument("--fps", type=float, default=240.0, help="most frames a second to look at")
+    parser.add_argument("--fps", type=float, default=10_000.0, help="most frames a second to look at")
     parser.add_argument("--seconds", type=float, help="leave after this time (default: when the run ends)")
     parser.add_argument("--seed", type=int, default=0)
     return parser

@@ -6,26 +6,22 @@ take one lock for microseconds; nobody waits for the network.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from harl.config import PeopleConfig
-from harl.envs.api import FloatArray, Layout
-from harl.hitl.outbox import Outbox
+from harl.envs.api import Layout
+from harl.hitl.leases import Leases
 from harl.hitl.pace import Pace
 from harl.hitl.people import Person, Role, RoomError, Show
-from harl.hitl.seats import Held, Mode, Seat, legal, readable_action
 
 TEAM = "team"
 """What feedback on all agents is addressed to."""
-MAX_AGE_S = 2.0
-"""Shown time after which what a person saw is too old to act on."""
-PRAISE_COUNTS_S = 10.0
-"""Seconds for which a person who gave feedback counts as taking part."""
+STAYS_S = 10.0
+"""Seconds for which a person who drove or gave feedback counts as taking part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +59,7 @@ class Mark:
     episode: int
 
 
-class Drive(NamedTuple):
-    """An agent that a person drives in the coming step."""
-
-    agent: int
-    held: Held
-    who: str
-    name: str
-    rtt_ms: float | None
-
-
-class Room:
+class Room(Leases):
     """People around the environments of one run.
 
     Args:
@@ -81,36 +67,17 @@ class Room:
         clock: seconds, monotonic.
     """
 
-    layout: Layout
-    num_envs: int
-
     def __init__(self, config: PeopleConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self.config, self.clock = config, clock
-        self.outbox = Outbox()
-        self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
-        """Notified when anything comes from people."""
-        self.people: dict[str, Person] = {}
-        self.seats: dict[tuple[int, int], Seat] = {}
-        """Seats that were ever taken, by environment and agent."""
-        self.position: list[tuple[int, int]] = []
-        """Episode and step of each environment, kept up while somebody is there."""
-        self.rate = config.fps
-        """Steps a second that people see, for the age of what they saw."""
+        super().__init__(config, clock)
         self.pace = Pace(self)
         self.feedback_box: deque[Feedback] = deque(maxlen=4096)
         self.marks: deque[Mark] = deque(maxlen=256)
-        self.events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=4096)
-        """What happened, for the recording: kind and fields."""
         self.env_steps = 0
         """Environment steps that the policies have learned from."""
         self.newcomers: set[int] = set()
         """Environments that somebody has begun to look at since the last frame."""
-        self.occupied = False
-        """Whether anybody is there; read without the lock."""
         self.about: dict[str, Any] = {}
         """What does not change: the run, its agents, what is learned."""
-        self._agents: dict[str, int] = {}
 
     def open(self, layout: Layout, num_envs: int) -> None:
         """Let people in; until then they are told to come back."""
@@ -121,13 +88,29 @@ class Room:
 
     # People.
 
-    def enter(self, who: str, name: str, role: Role, device: str, agents: tuple[str, ...] | None = None) -> None:
-        """Somebody comes in."""
+    def enter(
+        self,
+        who: str,
+        name: str,
+        role: Role,
+        device: str,
+        agents: tuple[str, ...] | None = None,
+        consent: str | None = None,
+    ) -> str:
+        """Somebody comes in, having agreed to a version of the terms where there are any.
+
+        Returns:
+            The name that they go by: with a number where somebody of that name is there already.
+        """
         with self.changed:
             if not self._agents:
                 raise RoomError("starting", "the run is starting; come back in a moment")
-            self.people[who] = Person(who, name, role, device, agents, self.config.env_index)
-            self._count("connect", name=name, role=role, device=device, consent_version=self.config.consent_version)
+            taken = {person.name for person in self.people.values()}
+            numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+            own = name if name not in taken else next(other for other in numbered if other not in taken)
+            self.people[who] = Person(who, own, role, device, agents, self.config.env_index)
+            self._count("connect", name=own, role=role, device=device, consent_version=consent)
+            return own
 
     def away(self, who: str) -> None:
         """Their connection dropped; what they drove goes back to the policies, their place is kept."""
@@ -168,75 +151,6 @@ class Room:
             self.newcomers.add(env)
             self.changed.notify_all()
 
-    def control(self, who: str, op: str, agent: str, mode: Mode) -> None:
-        """Ask for an agent, give it back, or (admin) take it from its driver."""
-        with self.changed:
-            person = self._person(who)
-            seat = self._seat(person.env, agent)
-            if op == "revoke":
-                person.require("admin", "taking an agent from its driver")
-                if seat.driver is not None:
-                    self._free(person.env, agent, seat, "revoked", f"by {person.name}")
-                return
-            if op == "release":
-                if seat.driver == who:
-                    self._free(person.env, agent, seat, "released", "let go")
-                return
-            person.require("controller", "driving an agent")
-            if person.agents is not None and agent not in person.agents:
-                raise RoomError("role", f"this link drives {', '.join(person.agents)}, not {agent}")
-            if seat.driver not in (None, who):
-                self._tell_control(person.env, agent, "denied", self._name(seat.driver), "somebody drives it", who)
-                return
-            seat.take(who, mode, self.clock(), self.config.takeover.lease_ttl_ms / 1000)
-            self._tell_control(person.env, agent, "granted", person.name, mode)
-            self.changed.notify_all()
-
-    def input(
-        self,
-        who: str,
-        agent: str,
-        seq: int,
-        seen_ep: int,
-        seen_step: int,
-        action: object,
-        held: bool,
-        ttl_ms: float,
-    ) -> None:
-        """The state of a driver's device; answered by an `ack` as soon as it is known what becomes of it."""
-        with self.changed:
-            person = self._person(who)
-            person.require("controller", "driving an agent")
-            index = self._index(agent)
-            parsed = None if action is None else readable_action(action, self.layout.action_spaces[index], agent)
-            seat = self._seat(person.env, agent)
-            if seq <= person.last_seq:
-                self._ack(who, agent, seq, "stale", f"seq {seq} is not above {person.last_seq}, the last one")
-                return
-            person.last_seq = seq
-            if seat.driver != who:
-                driver = "nobody" if seat.driver is None else self._name(seat.driver)
-                text = f'{driver} drives {agent}; ask for it first: {{"type": "control", "op": "request"}}'
-                self._ack(who, agent, seq, "not_owner", text)
-                self._reject(person, agent, seq, "not_owner")
-                return
-            now = self.clock()
-            if not held:
-                seat.let_go(now)
-                if seat.mode == "hold" and seat.tapped is None:
-                    self._free(person.env, agent, seat, "released", "let go")
-                elif seat.mode == "toggle":
-                    seat.leaving = False
-                return
-            ttl = min(ttl_ms, self.config.takeover.lease_ttl_ms) / 1000
-            seat.heard = now
-            if self._too_old(person.env, seen_ep, seen_step):
-                self._ack(who, agent, seq, "stale", "what was seen is over")
-                self._reject(person, agent, seq, "stale")
-                return
-            seat.press(Held(parsed, seq, seen_ep, seen_step, now), ttl)
-            self.changed.notify_all()
-
     def feedback(
         self,
         who: str,
@@ -262,10 +176,10 @@ class Room:
                 if seq <= person.last_seq:
                     return
                 person.last_seq = seq
-            person.praised_at = self.clock()
+            person.acted_at = self.clock()
             self.feedback_box.append(
                 Feedback(
-                    who, person.name, agent, person.env, seq, value, seen_ep, seen_step, person.praised_at, shown_ms,
+                    who, person.name, agent, person.env, seq, value, seen_ep, seen_step, person.acted_at, shown_ms,
                     t_client_ms, confidence, undo,
                 )
             )  # fmt: skip
@@ -328,71 +242,6 @@ class Room:
 
     # The run.
 
-    def driver(self, env: int, agent: int) -> str | None:
-        """Name of who holds the lease."""
-        seat = self.seats.get((env, agent))
-        return None if seat is None or seat.driver is None else self._name(seat.driver)
-
-    def expire(self) -> None:
-        """Take agents back from drivers who are not heard of, or who do nothing."""
-        now = self.clock()
-        with self.changed:
-            for (env, index), seat in self.seats.items():
-                if seat.driver is None:
-                    continue
-                agent = self.layout.agents[index]
-                if now - seat.heard > seat.ttl and seat.tapped is None:
-                    self._free(env, agent, seat, "expired", "nothing was heard of the driver")
-                elif now - seat.moved > self.config.takeover.idle_s:
-                    self._free(env, agent, seat, "expired", "the driver did nothing")
-
-    def driven(self) -> set[int]:
-        """Environments in which somebody holds a lease."""
-        return {env for (env, _), seat in self.seats.items() if seat.driver is not None}
-
-    def take(self, env: int, masks: FloatArray | None) -> list[Drive]:
-        """What the drivers of an environment do in the coming step, after `expire`.
-
-        Args:
-            env: index of the environment.
-            masks: (A, action_number), 1 = allowed, or None; a forbidden action is refused, its agent driven by the
-                policy.
-        """
-        episode, step = self.position[env]
-        drives = []
-        with self.changed:
-            for index, agent in enumerate(self.layout.agents):
-                seat = self.seats.get((env, index))
-                held = None if seat is None else seat.next()
-                if seat is None or seat.driver is None or held is None:
-                    continue
-                who, space = seat.driver, self.layout.action_spaces[index]
-                own = None if masks is None else masks[index, : self.layout.action_numbers[index]]
-                if held.action is not None and not legal(held.action, space, own):
-                    if not held.told:
-                        held.told = True
-                        self._ack(who, agent, held.seq, "illegal", "this action is not allowed now")
-                        self._reject(self.people[who], agent, held.seq, "illegal")
-                    if held is seat.tapped:
-                        seat.tapped = None
-                    continue
-                drives.append(Drive(index, held, who, self._name(who), self.people[who].rtt_ms))
-                seat.used(held)
-                if not held.told:
-                    held.told = True
-                    self._ack(who, agent, held.seq, "applied", applied={"ep": episode, "step": step})
-                if seat.leaving and seat.tapped is None:
-                    self._free(env, agent, seat, "released", "let go")
-        return drives
-
-    def episode_over(self, env: int) -> None:
-        """The environment begins a new episode: what was held does not act in it."""
-        with self.changed:
-            for index in range(self.layout.num_agents):
-                seat = self.seats.get((env, index))
-                if seat is not None:
-                    seat.forget_episode()
-
     def watchers(self, env: int) -> list[Person]:
         """Who looks at an environment now."""
         with self.changed:
@@ -404,11 +253,12 @@ class Room:
             return {person.env for person in self.people.values() if person.here}
 
     def taking_part(self) -> bool:
-        """Whether anybody drives, or has given feedback within the last seconds."""
+        """Whether anybody drives, or has driven or given feedback within the last seconds."""
         now = self.clock()
-        return bool(self.driven()) or any(
-            person.here and now - person.praised_at < PRAISE_COUNTS_S for person in self.people.values()
-        )
+        with self.changed:
+            return bool(self.driven()) or any(
+                person.here and now - person.acted_at < STAYS_S for person in self.people.values()
+            )
 
     def may_act(self) -> bool:
         """Whether anybody is there who may do more than watch."""
@@ -421,69 +271,6 @@ class Room:
             events = list(self.events)
             self.events.clear()
         return events
-
-    # Within.
-
-    def _count(self, kind: str, **fields: Any) -> None:
-        """Note who comes and goes, and wake whoever waits for people."""
-        self.occupied = any(person.here for person in self.people.values())
-        self.events.append((kind, {**fields, "t": self.clock()}))
-        self.changed.notify_all()
-
-    def _person(self, who: str) -> Person:
-        if who not in self.people:
-            raise RoomError("session", "this session is over; say hello again")
-        return self.people[who]
-
-    def _name(self, who: str) -> str:
-        person = self.people.get(who)
-        return "somebody" if person is None else person.name
-
-    def _index(self, agent: str) -> int:
-        if agent not in self._agents:
-            raise RoomError("unknown_agent", f"there is no agent {agent[:40]}; allowed: {', '.join(self._agents)}")
-        return self._agents[agent]
-
-    def _seat(self, env: int, agent: str) -> Seat:
-        return self.seats.setdefault((env, self._index(agent)), Seat())
-
-    def _too_old(self, env: int, episode: int, step: int) -> bool:
-        now_episode, now_step = self.position[env]
-        return episode != now_episode or now_step - step > max(1.0, MAX_AGE_S * self.rate)
-
-    def _free_all(self, who: str, state: str, reason: str, person: Person | None = None) -> None:
-        for (env, index), seat in self.seats.items():
-            if seat.driver == who:
-                self._free(env, self.layout.agents[index], seat, state, reason, person)
-
-    def _free(self, env: int, agent: str, seat: Seat, state: str, reason: str, person: Person | None = None) -> None:
-        who = seat.driver
-        assert who is not None
-        holder = person.name if person is not None else self._name(who)
-        seat.free()
-        self._tell_control(env, agent, state, holder, reason)
-
-    def _tell_control(self, env: int, agent: str, state: str, holder: str, reason: str, who: str | None = None) -> None:
-        message = {"type": "control", "agent": agent, "env": env, "state": state, "holder": holder, "reason": reason}
-        self.outbox.post(message, who, env)
-        self._count(f"lease_{state}", agent=agent, env=env, name=holder, reason=reason)
-
-    def _ack(
-        self,
-        who: str,
-        agent: str,
-        seq: int,
-        status: str,
-        text: str | None = None,
-        applied: dict[str, int] | None = None,
-    ) -> None:
-        message = {"type": "ack", "seq": seq, "agent": agent, "applied": applied, "status": status}
-        self.outbox.post(message if text is None else {**message, "text": text}, who)
-
-    def _reject(self, person: Person, agent: str, seq: int, reason: str) -> None:
-        self.events.append(
-            ("rejected", {"name": person.name, "agent": agent, "seq": seq, "reason": reason, "t": self.clock()})
-        )
 
 
 def _some(indices: range | tuple[int, ...]) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 from harl.config import WebConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Override, PeopleError, Source, Stage
-from harl.hitl.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.server import Server
 from harl.hitl.people_bridge import PeopleBridge
-from harl.hitl.server import Server
 
 SIZES = (128, 256, 512, 1024, 2048)
 """Sizes in which pictures are made; each is made once for all who want it."""
@@ -36,7 +37,7 @@ class WebBridge(PeopleBridge):
 
     def __init__(self, config: WebConfig, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(config, clock)
-        self.server = Server(self.room, config)
+        self.server = Server(self.room, config, limits=_limits(config.inputs_per_s))
         self.links: Mapping[str, str] = self.server.start()
         self._next_frame: dict[int, float] = {}
         self._waited = not config.wait_for_people
@@ -48,7 +49,7 @@ class WebBridge(PeopleBridge):
         """See `Bridge`; says where people can come in."""
         again = self.stage is not None
         super().attach(stage, first)
-        if stage.scene(self.config.env_index) is None:
+        if "state" not in self.modes:
             self._broken.add("state")
         for warning in self.server.warnings:
             stage.notice(f"warning: {warning}")
@@ -66,6 +67,12 @@ class WebBridge(PeopleBridge):
         if not self._waited:
             self._wait_for_people()
         return super().override_actions(env_steps, obs, available_actions, proposed)
+
+    @property
+    def consent_version(self) -> str | None:
+        """Version of the terms: as configured, or as the page shows it."""
+        agreement = self.server.settings.agreement
+        return super().consent_version if agreement is None else agreement.version
 
     def _wait_for_people(self) -> None:
         self._waited = True
@@ -101,7 +108,7 @@ class WebBridge(PeopleBridge):
         if sizes and (picture := self._try("jpeg", lambda: self._stage.render(env))) is not None:
             payloads |= {size: encode_picture(picture, size) for size in sizes}
         episode, step = self.room.position[env]
-        self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads))
+        self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads, at_once))
         if env in self.crediting.ledgers:
             self.crediting.ledgers[env].show(episode, step, now)
         return True
@@ -111,17 +118,19 @@ class WebBridge(PeopleBridge):
         agents = self._stage.layout.agents
         widths = self._stage.layout.action_dims
         actions = {name: _plain(self.actions[env, i, : widths[i]]) for i, name in enumerate(agents)}
-        returns = self.last_return[env] if done else self.returns[env]
+        _, step = self.room.position[env]
+        rewards = self.rewards[env] if step else np.zeros_like(self.rewards[env])  # a new episode has earned nothing
         return {
             "env_steps": self.env_steps,
             "sps": round(self.steps_per_second, 1),
-            "reward": dict(zip(agents, self.rewards[env].tolist(), strict=True)),
-            "return": dict(zip(agents, returns.tolist(), strict=True)),
+            "reward": dict(zip(agents, rewards.tolist(), strict=True)),
+            "return": dict(zip(agents, self.returns[env].tolist(), strict=True)),
             "actions": actions,
             "source": {name: Source(int(self.source[env, i])).name.lower() for i, name in enumerate(agents)},
             "driver": {name: self.room.driver(env, i) for i, name in enumerate(agents)},
             "applied": {agents[drive.agent]: drive.held.seq for drive in self._drives.get(env, ())},
             "done": done,
+            "last_return": dict(zip(agents, self.last_return[env].tolist(), strict=True)),
             "rate": round(self.human_share, 4),
             "pace": self.room.pace.state(),
             "rec": self.recording,
@@ -162,3 +171,9 @@ def _size(max_px: int) -> int:
 def _plain(action: FloatArray) -> float | list[float]:
     values: list[float] = np.round(action, 4).tolist()
     return values[0] if len(values) == 1 else values
+
+
+def _limits(inputs_per_s: float) -> Limits:
+    usual = Limits()
+    burst, any_rate = max(usual.input_burst, inputs_per_s / 2), max(usual.any_rate, 2 * inputs_per_s)
+    return Limits(input_rate=inputs_per_s, input_burst=burst, any_rate=any_rate)

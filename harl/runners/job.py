@@ -31,13 +31,27 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
         ConfigError: everything that is wrong.
     """
     try:
-        config = build_config(overrides, extra_config_dirs)
+        config = build_config([*_stored_mode(overrides), *overrides], extra_config_dirs)
     except ConfigError as error:
         raise ConfigError([*error.errors, *_not_to_be_changed(overrides, extra_config_dirs)]) from None
     if config.run.resume is None:
         return config
     stored = load_yaml(RunFolder.open(config.run.resume).config)
     return continued(stored, config, overrides)
+
+
+def _stored_mode(overrides: Sequence[str]) -> list[str]:
+    """`hitl=<mode>` of the run that is continued, where keys of it are typed and no mode."""
+    resume = [text.partition("=")[2] for text in overrides if text.startswith("resume=")]
+    if not resume or not any(text.startswith("hitl.") for text in overrides):
+        return []
+    if any(text.startswith("hitl=") for text in overrides):
+        return []
+    try:
+        stored = load_yaml(RunFolder.open(resume[-1]).config)
+    except (ConfigError, RunFolderError):
+        return []  # what is wrong with the folder is said where it is opened
+    return [f"hitl={stored.run.hitl.name}"]
 
 
 def _not_to_be_changed(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path]) -> list[str]:
@@ -85,7 +99,8 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
         if not named or old.get(key) == new.get(key):
             continue
         if key.startswith(CHANGEABLE):
-            changed[key] = new[key]
+            if key in new:
+                changed[key] = new[key]
         else:
             refused.append(
                 f"{key}={new.get(key)}: the run that is continued has {old.get(key)}; a run keeps what it is (start a "

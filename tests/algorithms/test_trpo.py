@@ -180,9 +180,9 @@ def noted_kls(runner: OnPolicyBaseRunner) -> list[float]:
     def watch(actor: Any) -> None:
         train = actor.train
 
-        def training(data: ActorData) -> Any:
+        def training(data: ActorData, lesson: Any) -> Any:
             before = copy.deepcopy(actor.policy)
-            info = train(data)
+            info = train(data, lesson)
             kls.append(mean_kl(before, actor.policy, data))
             return info
 

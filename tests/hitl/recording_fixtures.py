@@ -12,9 +12,9 @@ from gymnasium import spaces
 
 from harl.config import Config, build_config, to_dict
 from harl.envs.api import Layout, VectorEnv
-from harl.hitl.recorded_layout import layout_to_json
-from harl.hitl.recorded_state import state_of
-from harl.hitl.recorder import Recorder, StepRecord
+from harl.hitl.recording.layout import layout_to_json
+from harl.hitl.recording.recorder import Recorder, StepRecord
+from harl.hitl.recording.state import state_of
 from harl.registry import make_envs
 
 Driving = Callable[[int, int], Sequence[str | None]]

@@ -21,7 +21,7 @@ from harl.runners.job import runner_for
 from tests.algorithms.learners import sizes
 from tests.runners import off_policy_runs, runs
 
-PEOPLE = "hitl=sharpie"
+PEOPLE = "hitl=web"
 """The mode with the fewest keys of its own; what learners do is the same in all modes."""
 
 Drive = Callable[[int, FloatArray, FloatArray], Mapping[tuple[int, int], Any]]

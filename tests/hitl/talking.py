@@ -17,12 +17,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from harl.hitl.frames import Received, unpack
-from harl.hitl.pages import PAGE
-from harl.hitl.protocol import SUBPROTOCOL
-from harl.hitl.rates import Limits
+from harl.hitl.network.frames import Received, unpack
+from harl.hitl.network.pages import PAGE
+from harl.hitl.network.protocol import SUBPROTOCOL
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.server import Server
 from harl.hitl.room import Room
-from harl.hitl.server import Server
 from tests.hitl.rooms import LAYOUT, web_config
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("observer", "controller", "trainer", "admin")}

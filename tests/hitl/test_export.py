@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from harl.hitl import export
-from harl.hitl.minari_export import initial_state, joint_actions, to_minari
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.minari_export import initial_state, joint_actions, to_minari
+from harl.hitl.recording.recordings import find_sessions
 from tests.hitl.recording_fixtures import mpe, record_episodes, started
 
 

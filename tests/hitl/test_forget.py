@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from harl.hitl import forget, replay
-from harl.hitl.forgetting import mentions
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.forgetting import mentions
+from harl.hitl.recording.recordings import find_sessions
 from tests.hitl.recording_fixtures import record_episodes, started
 
 ALICE, BOB = "alice-93f1", "bob-77c0"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harl.hitl.frames import MAX_FRAME, Codec, Frame, encode_picture, encode_scene, jpeg, png, unpack
-from harl.hitl.protocol import ProtocolError
+from harl.hitl.network.frames import MAX_FRAME, Codec, Frame, encode_picture, encode_scene, jpeg, png, unpack
+from harl.hitl.network.protocol import ProtocolError
 
 RAMP = np.linspace(0, 255, 300 * 400 * 3).reshape(300, 400, 3).astype(np.uint8)
 

@@ -12,7 +12,7 @@ ALGOS: dict[Family, str] = {"on_policy": "happo", "off_policy": "hasac"}
 
 
 def people(*overrides: str) -> PeopleConfig:
-    config = build_config(["algo=happo", "env=mpe", "hitl=sharpie", *overrides]).run.hitl
+    config = build_config(["algo=happo", "env=mpe", "hitl=web", *overrides]).run.hitl
     assert isinstance(config, PeopleConfig)
     return config
 

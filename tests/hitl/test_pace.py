@@ -134,7 +134,7 @@ def test_lockstep_waits_for_every_driver_and_no_longer():
     assert len(made.take(0, MASKS)) == 2
 
 
-def test_lockstep_times_out_and_gives_way_after_three_times_WS_10():
+def test_lockstep_times_out_and_gives_way_after_three_times_WS10():
     made = room(time.monotonic, pace="lockstep", timeout_s=0.05, takeover__lease_ttl_ms=60_000)
     made.control("c", "request", "mover", "hold")
     made.outbox.take()
@@ -145,7 +145,7 @@ def test_lockstep_times_out_and_gives_way_after_three_times_WS_10():
     assert made.pace.hold(no, nothing) is False
 
 
-def test_an_answer_to_an_earlier_step_is_not_applied_later_WS_10():
+def test_an_answer_to_an_earlier_step_is_not_applied_later_WS10():
     made = room(time.monotonic, pace="lockstep", timeout_s=0.05, takeover__lease_ttl_ms=60_000)
     made.control("c", "request", "mover", "hold")
     made.position[0] = (0, 4)

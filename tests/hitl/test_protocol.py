@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harl.hitl.protocol import MESSAGES, ProtocolError, encode, parse
-from harl.hitl.strict_json import MAX_DEPTH, plain
+from harl.hitl.network.protocol import MESSAGES, ProtocolError, encode, parse
+from harl.hitl.network.strict_json import MAX_DEPTH, plain
 from tests.hitl.talking import SAID_BY_CLIENT, SCHEMA, no_constant, validator
 
 SEEN = {"ep": 3, "step": 17}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harl.hitl.rates import Bucket, Limits, Meter, Verdict
+from harl.hitl.network.rates import Bucket, Limits, Meter, Verdict
 from tests.hitl.rooms import Clock
 
 

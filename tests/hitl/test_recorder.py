@@ -9,18 +9,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harl.config import from_dict, save_yaml
 from harl.experiment.files import StorageError
 from harl.experiment.run_folder import RunFolder, RunFolderError
-from harl.hitl import recorder as recorder_module
-from harl.hitl.recorded_layout import differences, layout_from_json, layout_to_json
-from harl.hitl.recorded_state import state_from_arrays, state_of, state_to_arrays
-from harl.hitl.recorder import Recorder, StepRecord
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording import recorder as recorder_module
+from harl.hitl.recording.layout import differences, layout_from_json, layout_to_json
+from harl.hitl.recording.recorder import Recorder, StepRecord, describe_session
+from harl.hitl.recording.recordings import find_sessions
+from harl.hitl.recording.state import state_from_arrays, state_of, state_to_arrays
 from tests.hitl.recording_fixtures import mpe, record_episodes, session, started
 
 ROOT = Path(__file__).parents[2]
@@ -337,7 +339,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.hitl.recording_fixtures import mpe, record_episodes, session
 from tests.hitl.test_recorder import DRIVEN, begin, step
-from harl.hitl.recorder import Recorder
+from harl.hitl.recording.recorder import Recorder
 envs, config = mpe()
 recorder = Recorder(Path({folder!r}), session(envs.layout, config), part_bytes=20_000)
 record_episodes(recorder, envs, 3)
@@ -458,3 +460,18 @@ def test_state_that_cannot_be_kept_does_not_stop_the_recording(tmp_path: Path) -
     (episode,) = _episodes(tmp_path)
     assert episode.state() is None
     assert "object" in episode.facts["state_lost"]
+
+
+def test_session_is_described_with_the_configuration_of_its_run(tmp_path: Path) -> None:
+    envs, config = mpe()
+    about = {"layout": envs.layout, "num_envs": 4, "purpose": "train", "title": "happo on mpe", "algo": "happo"}
+    stage: Any = SimpleNamespace(**about, env_name="mpe", scenario="simple_spread", folder=tmp_path)
+    assert describe_session(stage)["config"] is None
+    save_yaml(tmp_path / "config.yaml", from_dict(config))
+    facts = describe_session(stage, condition="helped")
+    assert facts["config"] == config
+    assert (facts["condition"], facts["num_envs"], facts["env"]) == ("helped", 4, "mpe")
+    recorder = Recorder(tmp_path, facts)
+    record_episodes(recorder, envs, 1)
+    recorder.close()
+    assert find_sessions(tmp_path)[0].config == from_dict(config)

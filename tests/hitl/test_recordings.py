@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from harl.config import ConfigError
-from harl.hitl.recorded_demonstrations import demonstrations
-from harl.hitl.recorder import Recorder
-from harl.hitl.recordings import RecordingError, Session, find_sessions
+from harl.hitl.recording.demonstrations import demonstrations
+from harl.hitl.recording.recorder import Recorder
+from harl.hitl.recording.recordings import RecordingError, Session, find_sessions
 from tests.hitl.recording_fixtures import mpe, record_episodes, session, started
 
 

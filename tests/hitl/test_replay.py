@@ -9,8 +9,8 @@ import pytest
 
 from harl.config import from_dict
 from harl.hitl import replay as command
-from harl.hitl.caption import HUMAN, captioned
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.caption import HUMAN, captioned
+from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.replay import CannotReplayError, replay
 from harl.registry import make_envs
 from tests.hitl.recording_fixtures import mpe, record_episodes, started

@@ -15,12 +15,14 @@ import pytest
 import harl
 from harl.hitl import replay, robot
 from harl.hitl.controls import layout_controls
-from harl.hitl.recordings import find_sessions
-from harl.hitl.robot_client import Invitation, Robot, RobotError
-from harl.hitl.robot_heuristics import press, targets, walk
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_mind import Heuristic, Mind, Traits
-from harl.hitl.robot_scene import Body, Eyes, Sight
+from harl.hitl.recording.recordings import find_sessions
+from harl.hitl.scripted.client import Robot
+from harl.hitl.scripted.heuristics import press, targets, walk
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.mind import Mind
+from harl.hitl.scripted.scene import Body, Eyes, Sight
+from harl.hitl.scripted.traits import Heuristic, Traits
+from harl.hitl.scripted.visit import Invitation, RobotError
 from harl.hitl.seats import describe_space
 from tests.hitl.playing import TOKENS, Run
 from tests.hitl.recording_fixtures import configured, mpe
@@ -324,7 +326,7 @@ def drive(run: Run, traits: Traits, enough: int = 30, **invitation: Any) -> Robo
         task = asyncio.create_task(person.run(PATIENCE))
         while run.human.sum() < enough and not task.done():
             await asyncio.sleep(0.02)
-        run.stop()
+        await asyncio.to_thread(run.stop)  # the person hears of it meanwhile
         await task
 
     asyncio.run(until_enough())
@@ -363,7 +365,7 @@ def test_two_people_drive_in_two_environments(tmp_path: Path) -> None:
             task = asyncio.create_task(robot.take_part(people, PATIENCE))
             while min(run.human[[0, 2]].sum(axis=1)) < 20 and not task.done():
                 await asyncio.sleep(0.02)
-            run.stop()
+            await asyncio.to_thread(run.stop)
             await task
 
         asyncio.run(until_enough())
@@ -372,14 +374,23 @@ def test_two_people_drive_in_two_environments(tmp_path: Path) -> None:
 
 
 def test_feedback_comes_to_the_run(tmp_path: Path) -> None:
-    traits = Traits(gate="error", threshold=1.0, feedback=True, feedback_rate=20.0, feedback_delay_s=(0.0, 0.1))
+    traits = Traits(gate="error", threshold=1.0, feedback=True, feedback_rate=4.0, feedback_delay_s=(0.0, 0.1))
     with Run(tmp_path, pace="realtime", fps=50.0, record="touched") as run:
         person = Robot(Invitation(url=run.url, token=TOKENS["trainer"], name="tess"), traits)
-        summary = asyncio.run(person.run(3.0))
-    assert summary.presses > 3
+
+        async def until_enough() -> None:
+            task = asyncio.create_task(person.run(PATIENCE))
+            while person.summary.presses < 5 and not task.done():
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(run.stop)
+            await task
+
+        asyncio.run(until_enough())
     events = list(find_sessions(tmp_path)[0].events("feedback"))
-    assert len(events) >= summary.presses - 1
+    assert len(events) >= 5
     assert {event.person for event in events} == {"tess"}
+    assert any(event.data["credited"] for event in events)
 
 
 def test_command_tells_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -388,7 +399,7 @@ def test_command_tells_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert robot.main(["--url", link, "--seconds", "2", "--agents", "agent_1", "--delay-steps", "0"]) == 0
         human = run.human.copy()
     said = capsys.readouterr()
-    assert said.out.startswith("environment shown: ")
+    assert "environment shown: " in said.out
     assert "time was up" in said.out
     assert human[0, 1] > 0
     assert human[0, [0, 2]].tolist() == [0, 0]
@@ -454,12 +465,12 @@ def test_what_agents_see_is_computed_from_the_drawing(scenario: str) -> None:
     for t in range(20):
         seen = world.observations(eyes.read(0, t, envs.scene(0) or {}))
         np.testing.assert_allclose(seen[same], now.obs[0][same], atol=2e-4)  # drawings round places
-        assert t == 0 or np.abs(seen[~same]).max() > 0
+        assert t < 2 or np.abs(seen[~same]).max() > 0
         now = envs.step(np.floor(rng.random((1, len(numbers), 1)) * numbers[None, :, None]).astype(np.float32))
 
 
 def test_team_of_a_checkpoint_is_an_expert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = ["logger.tensorboard=false", "logger.progress=off"]
+    quiet = ["logger.tensorboard=false", "logger.progress=off", "eval.use_eval=false"]
     small = [
         "train.num_env_steps=100",
         "train.n_rollout_threads=1",

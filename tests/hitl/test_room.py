@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from harl.hitl.people import RoomError
 from harl.hitl.room import Room
-from tests.hitl.rooms import MASKS, Clock, messages, room, web_config
+from tests.hitl.rooms import LAYOUT, MASKS, Clock, messages, room, web_config
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_one_driver_an_agent_and_the_second_one_is_told_who(clock):
     assert made.driver(0, 1) == "tess"
 
 
-def test_actions_without_a_lease_are_answered_with_how_to_get_one_WS_12(clock):
+def test_actions_without_a_lease_are_answered_with_how_to_get_one_WS12(clock):
     made = room(clock)
     made.control("t", "request", "mover", "hold")
     made.outbox.take()
@@ -130,7 +132,7 @@ def test_a_driver_who_does_nothing_for_long_gives_the_agent_back(clock):
     assert "the driver did nothing" in reasons
 
 
-def test_a_dropped_connection_ends_the_leases_and_keeps_the_place(clock):
+def test_a_dropped_connection_ends_the_leases_and_keeps_the_place_WS11(clock):
     made = room(clock)
     made.control("c", "request", "mover", "hold")
     press(made, 3, 1)
@@ -216,7 +218,7 @@ def test_masks_of_several_components(clock):
         ("arm", {"x": 1}, "2 numbers"),
     ],
 )
-def test_an_action_of_another_space_is_refused_not_clipped_WS_05(clock, agent, action, allowed):
+def test_an_action_of_another_space_is_refused_not_clipped_WS05(clock, agent, action, allowed):
     made = room(clock)
     made.control("c", "request", agent, "hold")
     with pytest.raises(RoomError) as refused:
@@ -303,3 +305,31 @@ def test_nobody_left_means_unoccupied(clock):
     made.leave("c", "gone")
     made.away("t")
     assert not made.occupied
+
+
+def test_people_may_come_and_go_while_the_run_looks(clock):
+    made = room(clock, num_envs=64, envs="all", pace="auto")
+    stop, failed = threading.Event(), []
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                made.expire()
+                for env in made.driven():
+                    made.take(env, MASKS)
+                made.taking_part()
+                made.watched()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for k in range(600):
+        made.enter(f"p{k}", f"p{k}", "controller", "script")
+        made.watch(f"p{k}", k % 64, "state", 15, 512)
+        made.control(f"p{k}", "request", LAYOUT.agents[k % 3], "toggle")
+        if k >= 50:
+            made.leave(f"p{k - 50}", "gone")
+    stop.set()
+    thread.join()
+    assert not failed

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from harl.hitl.frames import Codec, Frame, encode_picture
-from harl.hitl.rates import Limits
-from harl.hitl.server import Server
+from harl.hitl.network.frames import Codec, Frame, encode_picture
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.server import Server
 from tests.hitl.talking import PATIENCE, TOKENS, Client, RawClient, eventually, serving
 
 SEEN = {"ep": 0, "step": 0}
@@ -120,7 +120,7 @@ def test_places_for_one_address_are_limited_but_not_for_this_machine(monkeypatch
     with serving() as server:
         hub = server._hub
         with Client(server).hello(), Client(server).hello():
-            monkeypatch.setattr("harl.hitl.hub._address", lambda socket: "192.0.2.7")
+            monkeypatch.setattr("harl.hitl.network.hub._address", lambda socket: "192.0.2.7")
             monkeypatch.setattr(hub, "max_clients", 8)
             others = [RawClient(server).upgrade() for _ in range(6)]
             with pytest.raises(InvalidStatus) as refused:

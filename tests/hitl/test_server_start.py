@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from harl.config import ConfigError
-from harl.hitl.pages import SECURITY
+from harl.hitl.network.pages import SECURITY
+from harl.hitl.network.server import Server
+from harl.hitl.network.tokens import gather
 from harl.hitl.room import Room
-from harl.hitl.server import Server
-from harl.hitl.tokens import gather
 from tests.hitl.rooms import web_config
 from tests.hitl.talking import ENVIRON, TOKENS, Client, serving
 

@@ -13,9 +13,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from harl.hitl.frames import Codec, Frame, encode_picture, encode_scene
-from harl.hitl.rates import Limits
-from harl.hitl.server import Server
+from harl.hitl.network.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.server import Server
 from tests.hitl.rooms import LAYOUT
 from tests.hitl.talking import META, TOKENS, Client, eventually, serving
 

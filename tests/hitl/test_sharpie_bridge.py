@@ -16,7 +16,7 @@ from websockets.sync.server import ServerConnection
 from harl.config import ConfigError, SharpieConfig, build_config
 from harl.envs.mpe import MPEVectorEnv
 from harl.hitl.bridge import Credit, PeopleError, Source, Stage
-from harl.hitl.recordings import find_sessions
+from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.sharpie_bridge import SharpieBridge
 from tests.hitl.sharpie_fakes import KEY, FakeSite, agent, batch, left, picture_of, policy
 

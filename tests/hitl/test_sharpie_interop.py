@@ -230,7 +230,7 @@ def test_a_run_that_learns_serves_the_site(quiet_site: RealSite, tmp_path: Path)
         records = quiet_site.stored("mpe-spread", "training")[0]["episodes"][0]["records"]
         assert [record[2].get("agent_0") for record in records] == [None, 1, 2, 3, 4, 1, 2]
     assert "Traceback" not in runner.said
-    from harl.hitl.recordings import find_sessions
+    from harl.hitl.recording.recordings import find_sessions
 
     episodes = [episode for session in find_sessions(tmp_path) for episode in session.episodes()]
     (driven,) = [episode for episode in episodes if episode.human_steps]

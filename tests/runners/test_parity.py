@@ -157,9 +157,9 @@ def spy_on(actor: Any, factors: list[torch.Tensor]) -> None:
     """Note the factor that an actor is trained with."""
     train = actor.train
 
-    def noting(data: Any) -> Any:
+    def noting(data: Any, lesson: Any) -> Any:
         factors.append(data.factor.clone())
-        return train(data)
+        return train(data, lesson)
 
     actor.train = noting
 

@@ -214,10 +214,10 @@ def factor_rows(runner: OnPolicyBaseRunner) -> list[Tensor]:
     for actor in runner.actors:
         train = actor.train
 
-        def noting(data: ActorData, train: Any = train) -> Any:
+        def noting(data: ActorData, lesson: Any, train: Any = train) -> Any:
             assert data.factor is not None
             seen.append(data.factor.clone())
-            return train(data)
+            return train(data, lesson)
 
         actor.train = noting  # type: ignore[method-assign]
     return seen

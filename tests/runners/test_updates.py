@@ -37,7 +37,7 @@ STEPPED = [way for way in WAYS if way != "hatrpo"]
 def runner_for(way: str, layout: Any, **overrides: Any) -> OnPolicyBaseRunner:
     """A runner; keys that the algorithm does not have are left out."""
     algo = way.removesuffix("-shared")
-    known = config_leaves(algo, "mpe")
+    known = config_leaves(algo, "mpe", "off")
     values = {key: value for key, value in (WAYS[way] | overrides).items() if key.replace("__", ".") in known}
     return small_runner(layout, algo, **values)
 
@@ -55,7 +55,7 @@ def is_one(ratio: Tensor) -> bool:
     return bool((ratio - 1).abs().max() < 1e-5) and abs(ratio.mean().item() - 1) < 1e-6
 
 
-def nothing_happened(data: ActorData) -> dict[str, float]:
+def nothing_happened(data: ActorData, lesson: Any) -> dict[str, float]:
     return {}
 
 
@@ -98,10 +98,10 @@ def factors_given(runner: OnPolicyBaseRunner) -> dict[int, Tensor]:
     seen: dict[int, Tensor] = {}
 
     def noting(i: int, train: Any) -> Any:
-        def wrapped(data: ActorData) -> Any:
+        def wrapped(data: ActorData, lesson: Any) -> Any:
             assert data.factor is not None
             seen[i] = data.factor.clone()
-            return train(data)
+            return train(data, lesson)
 
         return wrapped
 
@@ -190,7 +190,7 @@ def test_G_2_and_D_22_numbers_of_an_agent_carry_its_name_whatever_the_order(monk
     fill(runner)
     monkeypatch.setattr(runner, "update_order", lambda: [2, 0, 1])
     for i, actor in enumerate(runner.actors):
-        actor.train = lambda data, i=i: {"policy_loss": float(i)}  # type: ignore[method-assign]
+        actor.train = lambda data, lesson, i=i: {"policy_loss": float(i)}  # type: ignore[method-assign]
     infos, _ = learn(runner)
     assert list(infos.items()) == [(f"agent_{i}", {"policy_loss": float(i)}) for i in range(3)]
 
@@ -212,7 +212,7 @@ def test_shared_policy_learns_from_the_rows_of_all_agents() -> None:
     runner = runner_for("mappo-shared", team_layout())
     fill(runner)
     seen: list[ActorData] = []
-    runner.actors[0].train = lambda data: seen.append(data) or {"ratio": 1.0}  # type: ignore[method-assign,func-returns-value]
+    runner.actors[0].train = lambda data, lesson: seen.append(data) or {"ratio": 1.0}  # type: ignore[method-assign,func-returns-value]
     infos, _ = learn(runner)
     assert len(seen[0].obs) == 3 * 24
     assert torch.equal(seen[0].obs[24:48], runner.buffer.obs[:-1, :, 1].flatten(0, 1))

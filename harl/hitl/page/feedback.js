@@ -69,7 +69,7 @@ export class Feedback {
 
 // Credited steps in words: `steps` [[episode, first], [episode, last]], or `ago` [first, last] in steps before the event.
 export function where({ steps, ago }) {
-  if (steps?.length === 2) {
+  if (steps?.length === 2 && steps.every(Array.isArray)) {
     const [[ep, low], [lastEp, high]] = steps;
     if (ep !== lastEp) return `episode ${ep} step ${low} to episode ${lastEp} step ${high}`;
     return low === high ? `episode ${ep}, step ${low}` : `episode ${ep}, steps ${low} to ${high}`;

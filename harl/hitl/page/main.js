@@ -217,6 +217,7 @@ takeover.addEventListener("change", () => {
 });
 takeover.addEventListener("refused", ({ detail }) => say(detail.holder ? `${detail.holder} drives ${detail.agent}` : `${detail.agent}: ${detail.reason}`, "warning"));
 takeover.addEventListener("lost", ({ detail }) => say(`${detail.agent} went back to the policy: ${detail.reason}`, "warning"));
+$("settings").addEventListener("close", () => setTimeout(() => $("play").focus({ preventScroll: true })));
 whenUnheard(() => {
   takeover.giveBack();
   held.clear();
@@ -228,6 +229,8 @@ for (const radio of $("modes").querySelectorAll("input")) {
     settings.set("takeover", radio.value);
     screen.refresh();
   });
+  // Chosen with a pointer: the keys are for driving again.
+  radio.parentElement.addEventListener("pointerup", () => setTimeout(() => $("play").focus({ preventScroll: true })));
 }
 for (const element of document.querySelectorAll(".panel, .transport")) keepFocus(element, $("play"));
 for (const kind of ["focus", "blur"]) $("play").addEventListener(kind, () => screen.refresh());

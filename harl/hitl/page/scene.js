@@ -6,7 +6,7 @@ const SMALLEST = 4; // pixels of the smallest radius that can still be seen
 
 // Place of a scene on the canvas: {scale, x, y}, so that its bounds fit with some room around them.
 export function fit([left, bottom, right, top], width, height) {
-  const scale = Math.min(width / (right - left), height / (top - bottom)) * 0.94;
+  const scale = Math.min(width / (right - left), height / (top - bottom)) * 0.9;
   return { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 + (scale * (bottom + top)) / 2 };
 }
 
@@ -85,7 +85,7 @@ function circle(ctx, shape, [x, y], scale, look) {
     ctx.lineTo(x - d, y);
     ctx.closePath();
   }
-  ctx.fillStyle = look.dark && brightness(shape.fill) < 0.35 ? `color-mix(in srgb, ${shape.fill}, #fff 45%)` : shape.fill;
+  ctx.fillStyle = look.dark && !shape.agent && brightness(shape.fill) < 0.35 ? `color-mix(in srgb, ${shape.fill}, #fff 45%)` : shape.fill;
   ctx.fill();
   ctx.strokeStyle = look.edge;
   ctx.lineWidth = 1.25;

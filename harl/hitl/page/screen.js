@@ -79,7 +79,7 @@ export class Screen {
         mine: agent.name === room.mine && room.may("controller"),
         me,
         driver: me ? room.me() : agent.driver,
-        moves: moves(agent, room.frame?.meta.actions?.[agent.name]),
+        moves: room.frame?.step ? moves(agent, room.frame.meta.actions?.[agent.name]) : [],
       }];
     }));
   }

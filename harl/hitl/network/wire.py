@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harl.config.names import did_you_mean, nearest
-from harl.hitl.strict_json import ProtocolError
+from harl.hitl.network.strict_json import ProtocolError
 
 MAX_TEXT = 256
 """Characters of the longest text in a message."""

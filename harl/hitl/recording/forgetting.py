@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from harl.experiment.files import folder_to_disk, replacing, storage_errors, write_text
 from harl.experiment.run_folder import RunFolder
-from harl.hitl.recorder_files import line, npz
-from harl.hitl.recordings import AMENDMENTS, EPISODES, EVENTS, Session
+from harl.hitl.recording.files import line, npz
+from harl.hitl.recording.recordings import AMENDMENTS, EPISODES, EVENTS, Session
 
 FORGOTTEN = "forgotten"
 """Stands where the person's pseudonym was."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
-from harl.hitl.robot_heuristics import CLOSE, distance, press
-from harl.hitl.robot_keys import Action, Keys
-from harl.hitl.robot_scene import Sight
+from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.scene import Sight
+from harl.hitl.scripted.traits import Expert, Traits
 
-Gate = Literal["always", "random", "error"]
 RANDOM_START = 0.2
 """Chance, at each sight, that a person whose gate is `random` takes over an agent."""
 JUDGED = 4
@@ -23,69 +22,6 @@ SHARE_RANDOM = 0.5
 MOST_TRIES = 50
 """Sights after which somebody gives up whose inputs take no effect."""
 REMEMBERED = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """How a person is."""
-
-    delay_steps: tuple[int, int] = (2, 4)
-    """Steps from seeing to acting, drawn anew for each takeover; what the network takes counts in."""
-    noise: float = 0.1
-    """Share of actions that are random."""
-    suboptimal: bool = False
-    """Half of the actions are random."""
-    budget: float | None = None
-    """Most steps that are driven, as a share of all steps of all agents of the environment; None: no limit."""
-    gate: Gate = "always"
-    """When to take over: always, at random, or when the policy makes mistakes."""
-    threshold: float = 0.5
-    """`error`: share of the last sights in which the agent did something else than the expert, and got no nearer."""
-    segment: int = 8
-    """Steps that a takeover lasts."""
-    flip: float = 0.05
-    """Share of the decisions of the gates `error` and `random` that are turned round."""
-    feedback: bool = False
-    """Whether to praise and blame agents that the policy drives."""
-    feedback_rate: float = 1.0
-    """Judgements a second."""
-    feedback_delay_s: tuple[float, float] = (0.2, 4.0)
-    """Seconds from a judgement to the press."""
-    feedback_misses: float = 0.2
-    """Share of judgements that are not pressed."""
-
-
-class Expert(Protocol):
-    """Somebody who knows what to do."""
-
-    def act(self, sight: Sight, agent: str) -> Action:
-        """What an agent should do in a situation."""
-
-    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
-        """Whether what an agent did last was a mistake; `before` is an earlier sight of the same episode, if any."""
-
-
-class Heuristic:
-    """The expert of the particle worlds.
-
-    Args:
-        scenario: as `simple_spread`.
-        keys: of each agent, by name.
-    """
-
-    def __init__(self, scenario: str, keys: Mapping[str, Keys]) -> None:
-        self._scenario, self._keys = scenario, keys
-
-    def act(self, sight: Sight, agent: str) -> Action:
-        """See `Expert`."""
-        return self._keys[agent].action(press(self._scenario, sight.scene, agent))
-
-    def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
-        """Another action than the expert's, while the agent is not where it should be and got no nearer."""
-        if self._keys[agent].same(now.actions[agent], self.act(now if before is None else before, agent)):
-            return False
-        left = distance(self._scenario, now.scene, agent)
-        return left > CLOSE and (before is None or left >= distance(self._scenario, before.scene, agent))
 
 
 @dataclass(slots=True)

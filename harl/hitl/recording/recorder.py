@@ -14,10 +14,10 @@ from typing import Any
 from harl.config import ConfigError, load_yaml, to_dict
 from harl.envs.api import FloatArray
 from harl.hitl.bridge import Stage
-from harl.hitl.recorded_episode import EpisodeInMemory
-from harl.hitl.recorded_fields import FORMAT, StepRecord, step_fields, view_fields
-from harl.hitl.recorded_layout import layout_from_json, layout_to_json
-from harl.hitl.recorder_files import RecordingFiles
+from harl.hitl.recording.episode import EpisodeInMemory
+from harl.hitl.recording.fields import FORMAT, StepRecord, step_fields, view_fields
+from harl.hitl.recording.files import RecordingFiles
+from harl.hitl.recording.layout import layout_from_json, layout_to_json
 
 EPISODES, EVENTS, AMENDMENTS = "episodes.jsonl", "events.jsonl", "amendments.jsonl"
 PART_BYTES = 8 << 20

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from harl.hitl.strict_json import ProtocolError, encode
+from harl.hitl.network.strict_json import ProtocolError, encode
 
 FRAME_VERSION = 1
 HEADER = struct.Struct(">BBHIIdH")

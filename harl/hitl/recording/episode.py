@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl.envs.api import FloatArray, Layout
-from harl.hitl.recorded_fields import NOBODY, Field, StepRecord, taken_over
-from harl.hitl.recorded_state import state_to_arrays
+from harl.hitl.recording.fields import NOBODY, Field, StepRecord, taken_over
+from harl.hitl.recording.state import state_to_arrays
 
 MOST_ROWS = 4096
 FIRST_ROWS = 128

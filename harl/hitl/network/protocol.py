@@ -7,9 +7,8 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from harl.config.names import did_you_mean, nearest
-from harl.hitl.people import ROLES
-from harl.hitl.strict_json import ProtocolError, decode, encode
-from harl.hitl.wire import (
+from harl.hitl.network.strict_json import ProtocolError, decode, encode
+from harl.hitl.network.wire import (
     LARGEST_COUNT,
     LARGEST_INTEGER,
     Action,
@@ -24,6 +23,7 @@ from harl.hitl.wire import (
     read_fields,
     shown,
 )
+from harl.hitl.people import ROLES
 
 __all__ = ["MESSAGES", "ROLES", "SUBPROTOCOL", "VERSION", "ClientMessage", "Close", "ProtocolError", "encode", "parse"]
 
@@ -91,7 +91,7 @@ class Subscribe:
 
     env: int = field(metadata=kind(Integer(0, _LARGEST_ENV)))
     mode: Literal["jpeg", "state", "none"] = field(metadata=kind(Choice(("jpeg", "state", "none"))))
-    fps: float = field(default=15.0, metadata=kind(Number(0.1, 240)))
+    fps: float = field(default=15.0, metadata=kind(Number(0.1, 10_000)))
     """Most frames a second."""
     max_px: int = field(default=512, metadata=kind(Integer(16, 8192)))
     """Longest side of pictures."""

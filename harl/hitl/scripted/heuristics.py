@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harl.hitl.robot_scene import Body, Point, Scene
+from harl.hitl.scripted.scene import Body, Point, Scene
 
 COASTING_S = 0.4
 """A body that is no longer pushed goes on for as far as its speed takes it in this time: 0.1 s / (1 - 0.75)."""

@@ -10,8 +10,9 @@ import numpy as np
 from harl.buffers.demonstrations import Demonstration
 from harl.config import ConfigError
 from harl.envs.api import Layout
-from harl.hitl.recorded_layout import differences
-from harl.hitl.recordings import RecordedEpisode, RecordingError, find_sessions
+from harl.hitl.recording.layout import differences
+from harl.hitl.recording.reading import RecordedEpisode
+from harl.hitl.recording.recordings import RecordingError, find_sessions
 
 
 def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from harl.config.names import did_you_mean, nearest
+from harl.hitl.network.wire import MAX_TEXT
 from harl.hitl.people import ROLES, Role
-from harl.hitl.wire import MAX_TEXT
 
 VARIABLE = "HARL_TOKEN_"
 """Environment variables that hold tokens begin so."""

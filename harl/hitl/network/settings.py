@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harl.config import ConfigError, WebConfig
-from harl.hitl.tokens import VARIABLE, Tokens, gather
-from harl.hitl.wire import MAX_TEXT
+from harl.hitl.network.tokens import VARIABLE, Tokens, gather
+from harl.hitl.network.wire import MAX_TEXT
 
 LONGEST_CONSENT = 100_000
 """Bytes of a consent text."""

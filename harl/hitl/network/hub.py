@@ -9,14 +9,14 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 
-from harl.hitl.connection import Connection
-from harl.hitl.frames import Frame
+from harl.hitl.network.connection import Connection
+from harl.hitl.network.frames import Frame
+from harl.hitl.network.protocol import VERSION, Close, encode
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.sessions import Session, Sessions
+from harl.hitl.network.settings import Settings
 from harl.hitl.outbox import Letter
-from harl.hitl.protocol import VERSION, Close, encode
-from harl.hitl.rates import Limits
 from harl.hitl.room import Room
-from harl.hitl.sessions import Session, Sessions
-from harl.hitl.settings import Settings
 
 SPARE = 64
 """Connections beyond all limits that are only told that there is no place."""

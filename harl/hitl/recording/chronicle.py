@@ -12,10 +12,11 @@ import numpy as np
 from harl.config import PeopleConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Stage
-from harl.hitl.recorded_fields import StepRecord
-from harl.hitl.recorded_state import state_of
-from harl.hitl.recorder import Recorder, describe_session
-from harl.hitl.room import Drive, Feedback
+from harl.hitl.leases import Drive
+from harl.hitl.recording.fields import StepRecord
+from harl.hitl.recording.recorder import Recorder, describe_session
+from harl.hitl.recording.state import state_of
+from harl.hitl.room import TEAM, Feedback
 
 REMEMBERED = 8192
 """Steps whose place in the recording is known, for feedback that comes late."""
@@ -27,11 +28,12 @@ class Chronicle:
     Args:
         stage: what is played.
         config: the `hitl` section.
+        consent_version: of the terms that people agree to.
     """
 
-    def __init__(self, stage: Stage, config: PeopleConfig) -> None:
+    def __init__(self, stage: Stage, config: PeopleConfig, consent_version: str | None = None) -> None:
         self.stage, self.config = stage, config
-        facts = {"condition": config.condition, "consent_version": config.consent_version}
+        facts = {"condition": config.condition, "consent_version": consent_version}
         learn = {"takeover": config.takeover.learn, "reward": config.reward.learn}
         self.recorder = Recorder(stage.folder, describe_session(stage, learn=learn, **facts), config.record)
         self._running: set[int] = set()
@@ -68,6 +70,7 @@ class Chronicle:
         drives: Sequence[Drive],
         outcome: EnvStep,
         watched: bool,
+        weight: float,
     ) -> None:
         """Record a step of an environment.
 
@@ -78,6 +81,7 @@ class Chronicle:
             drives: who drove.
             outcome: what came of it.
             watched: whether anybody saw it.
+            weight: reward that a unit of credited feedback is worth.
         """
         if env not in self._running:
             return
@@ -117,6 +121,7 @@ class Chronicle:
                 t_applied=applied,
                 rtt_ms=rtt,
                 watched=watched,
+                weight=weight,
             )
         )
         self._places[env, before.env_steps] = place
@@ -154,15 +159,21 @@ class Chronicle:
                 "t_server": event.received, "confidence": event.confidence, "credited": steps, "late": late,
             },
         )  # fmt: skip
-        if not event.undo:
-            self.recorder.took_part(event.env, event.episode, event.name)
+        if event.undo:
+            return
+        self.recorder.took_part(event.env, event.episode, event.name)
+        if event.step > 0:
+            agents = self.stage.layout.agents
+            for agent in range(len(agents)) if event.agent == TEAM else (agents.index(event.agent),):
+                place = event.env, event.episode, event.step - 1
+                self.recorder.amend(*place, agent, 0.0, event.seq, 0.0, event.value, event.name)
 
     def amend(self, event: Feedback, env_steps: int, agent: int, delta: float, credited: float) -> None:
         """The reward of a step that may have been recorded already is another one."""
         place = self._places.get((event.env, env_steps))
         if place is not None:
             episode, step = place
-            self.recorder.amend(event.env, episode, step, agent, delta, event.seq, credited, event.value, event.name)
+            self.recorder.amend(event.env, episode, step, agent, delta, event.seq, credited, None, event.name)
 
     def label(self, env: int, episode: int, label: str, who: str) -> None:
         """A person marked an episode."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from harl.hitl.strict_json import MAX_MESSAGE
+from harl.hitl.network.strict_json import MAX_MESSAGE
 
 CALM_S = 1.0
 """Seconds without a dropped message after which a client is no longer over its limit."""

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from harl.config import ConfigError
 from harl.envs.api import FloatArray, Layout
-from harl.hitl.csv_export import survey_rows
-from harl.hitl.recorded_layout import differences, layout_to_json
-from harl.hitl.recorder_files import plain
-from harl.hitl.recordings import RecordedEpisode, RecordingError, Session
+from harl.hitl.recording.csv_export import survey_rows
+from harl.hitl.recording.files import plain
+from harl.hitl.recording.layout import differences, layout_to_json
+from harl.hitl.recording.reading import RecordedEpisode
+from harl.hitl.recording.recordings import RecordingError, Session
 
 INSTALL = "datasets are written by Minari: pip install 'harl[people]'"
 LARGEST_ATTRIBUTE = 60_000

@@ -10,13 +10,13 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from harl.hitl import protocol
-from harl.hitl.connection import Connection
-from harl.hitl.hub import Hub
+from harl.hitl.network import protocol
+from harl.hitl.network.connection import Connection
+from harl.hitl.network.hub import Hub
+from harl.hitl.network.protocol import VERSION, Close, Hello, ProtocolError, encode, parse
+from harl.hitl.network.rates import Meter, Verdict
+from harl.hitl.network.sessions import Session
 from harl.hitl.people import RoomError
-from harl.hitl.protocol import VERSION, Close, Hello, ProtocolError, encode, parse
-from harl.hitl.rates import Meter, Verdict
-from harl.hitl.sessions import Session
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Talk:
     async def _let_in(self, session: Session) -> bool:
         """Whether the room is open; waits a moment where it is not."""
         try:
-            self.room.enter(session.who, session.name, session.acts_as, session.device, session.grant.agents)
+            self._into_room(session)
             return True
         except RoomError as error:
             if error.code != "starting":
@@ -262,11 +262,18 @@ class Talk:
         agreement = self.hub.settings.agreement
         return agreement is None or agreement.version == version
 
+    def _into_room(self, session: Session) -> None:
+        agreement = self.hub.settings.agreement
+        agreed = agreement.version if agreement is not None and session.agreed else None
+        session.name = self.room.enter(
+            session.who, session.name, session.acts_as, session.device, session.grant.agents, agreed
+        )
+
     def _agree(self, session: Session) -> None:
         """Somebody has agreed to the terms: from now on they have the role of their link."""
         session.agreed = True
         self.room.leave(session.who, "agreed to the terms")
-        self.room.enter(session.who, session.name, session.acts_as, session.device, session.grant.agents)
+        self._into_room(session)
 
     def _consent(self, version: str, session: Session, connection: Connection) -> None:
         agreement = self.hub.settings.agreement

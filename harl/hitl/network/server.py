@@ -18,14 +18,14 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from harl.config import WebConfig
-from harl.hitl.frames import Frame
-from harl.hitl.hub import Door, Hub
-from harl.hitl.pages import PAGE, Gate, load_files
-from harl.hitl.protocol import SUBPROTOCOL, Close
-from harl.hitl.rates import Limits
+from harl.hitl.network.frames import Frame
+from harl.hitl.network.hub import Door, Hub
+from harl.hitl.network.pages import PAGE, Gate, load_files
+from harl.hitl.network.protocol import SUBPROTOCOL, Close
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.settings import check, listen
+from harl.hitl.network.talk import serve_socket
 from harl.hitl.room import Room
-from harl.hitl.settings import check, listen
-from harl.hitl.talk import serve_socket
 
 log = logging.getLogger(__name__)
 

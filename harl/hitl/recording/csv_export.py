@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from harl.experiment.files import storage_errors
 from harl.hitl.bridge import Source
-from harl.hitl.recorded_fields import NOBODY
-from harl.hitl.recordings import RecordedEpisode, Session
+from harl.hitl.recording.fields import NOBODY
+from harl.hitl.recording.reading import RecordedEpisode
+from harl.hitl.recording.recordings import Session
 
 PER_SESSION = ("session", "title", "algo", "env", "scenario", "condition", "consent_version", "purpose")
 PER_EPISODE = (

@@ -17,11 +17,11 @@ from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from harl.hitl.settings import Settings
+from harl.hitl.network.settings import Settings
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parents[1] / "page"
 """Files of the page, and `schema.json` of the protocol beside them."""
-SCHEMA = Path(__file__).parent / "schema.json"
+SCHEMA = Path(__file__).parents[1] / "schema.json"
 HEALTH = "/health"
 SECURITY = {
     "Content-Security-Policy": "default-src 'self'; connect-src 'self'; img-src 'self' blob:; object-src 'none'; "

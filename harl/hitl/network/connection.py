@@ -11,10 +11,10 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from harl.hitl.frames import Frame
-from harl.hitl.protocol import VERSION, Close, encode
-from harl.hitl.rates import Limits
-from harl.hitl.sessions import Session
+from harl.hitl.network.frames import Frame
+from harl.hitl.network.protocol import VERSION, Close, encode
+from harl.hitl.network.rates import Limits
+from harl.hitl.network.sessions import Session
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harl.hitl.network.protocol import Hello, Subscribe
+from harl.hitl.network.tokens import Grant
 from harl.hitl.people import ROLES, Role
-from harl.hitl.protocol import Hello, Subscribe
-from harl.hitl.tokens import Grant
 
 if TYPE_CHECKING:
-    from harl.hitl.connection import Connection
+    from harl.hitl.network.connection import Connection
 
 _PINGS = 20
 """Round trips over which the median is taken."""

@@ -1,0 +1,1 @@
+"""The server of page and socket, and what is said over it."""

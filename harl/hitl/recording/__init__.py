@@ -1,0 +1,1 @@
+"""What people did, on the disk: written, read, exported, and taken out again."""

@@ -1,0 +1,1 @@
+"""Scripted people: clients that come in by the same links as everybody else."""
