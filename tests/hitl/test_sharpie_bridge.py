@@ -139,7 +139,8 @@ def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw
         assert run.executed == [[1, 4, 4], [2, 4, 4], [0, 4, 4], [3, 4, 4]]
         assert run.source == [[Source.HUMAN, 0, 0]] * 4
         assert run.mask == [[0, 1, 1]] * 4
-        assert run.notices == [f"people: from the SHARPIE site at {run.bridge._site.url}"]  # type: ignore[union-attr]
+        assert run.notices[0] == f"people: from the SHARPIE site at {run.bridge._site.url}"  # type: ignore[union-attr]
+        assert [text.rpartition(" ")[2] for text in run.notices[1:]] == ["in", "left"]
         rewards = [run.rewards[step] for step in run.in_session]
     frames = site.frames("spread", "A1")
     assert [frame["step"] for frame in frames] == [1, 2, 3, 4, 5]
