@@ -127,6 +127,18 @@ def test_frames_are_repeated_until_somebody_joins() -> None:
     assert len(repeats) == 3
 
 
+def test_frames_are_repeated_for_those_who_come_later_than_others() -> None:
+    socket, repeats = sent(FakeSocket([]), batch(agent_0=1)), []
+
+    def repeat() -> None:
+        repeats.append(socket.now)
+        if len(repeats) == 2:
+            socket.inbox = [batch(agent_0=2), batch(agent_1=3)]
+
+    assert people(socket, waits=dataclasses.replace(QUICK, join_s=30.0)).answers(repeat) == {"agent_0": 2, "agent_1": 3}
+    assert repeats == [2.0, 6.0]
+
+
 def test_silence_of_everybody_ends_the_episode_in_the_end() -> None:
     socket = sent(FakeSocket([]), batch(agent_0=1, agent_1=1))
     room = people(socket)

@@ -105,8 +105,8 @@ class People:
         """Roles with a person."""
         self.absent: set[str] = set()
         """Those that did not answer the last frame; they are not waited for until they answer again."""
-        self.joined = False
-        """Whether anybody ever answered."""
+        self.joined: set[str] = set()
+        """Those that ever answered."""
         self.strangers: set[str] = set()
         self._settled = False
         self._longest = waits.answer(tempo)
@@ -127,8 +127,8 @@ class People:
         """Inputs by role to the frame that was just sent; roles that did not answer in time are left out.
 
         Args:
-            repeat: sends the frame again; called now and then until somebody answers for the first time, since pages
-                that open late have missed it.
+            repeat: sends the frame again; called now and then while somebody is awaited who has never answered, since
+                pages that open late have missed it.
 
         Raises:
             PersonLeft: somebody left.
@@ -141,9 +141,9 @@ class People:
         again = start + REPEAT_S
         got: dict[str, Any] = {}
         awaited = self.expected - self.absent
-        limit = start + (self._longest if self.joined else max(self.waits.join_s, self._longest))
         while missing := awaited - got.keys():
-            left = limit - self.clock()
+            coming = bool(missing - self.joined)
+            left = start + (max(self.waits.join_s, self._longest) if coming else self._longest) - self.clock()
             if left <= 0:
                 self._note_absent(missing)
                 break
@@ -151,7 +151,7 @@ class People:
                 raise Stopped("the runner was stopped")
             batch = read_answers(self.websocket, min(left, 1.0))
             if batch is None:
-                if not self.joined and repeat is not None and again <= self.clock() < limit:
+                if coming and repeat is not None and again <= self.clock():
                     repeat()
                     again = self.clock() + 2 * REPEAT_S
                 continue
@@ -180,7 +180,8 @@ class People:
             self.strangers.add(role)
             log.warning("ignored: an input for %r, where nobody sits", str(role)[:80])
         if known:
-            self.joined, self._heard = True, self.clock()
+            self._heard = self.clock()
+            self.joined |= known.keys()
             for role in self.absent & known.keys():
                 log.info("%s answers again", role)
             self.absent -= known.keys()
