@@ -120,6 +120,9 @@ class SharpieBridge(PeopleBridge):
         if not session.begun:
             if self.step[env]:
                 return False  # on to the end of the episode that has begun without them
+            # People may have come in since the last step, too late to be followed by its end.
+            if (chronicle := self._chronicle_for_people()) is not None:
+                chronicle.follow({env}, self.episode.tolist(), self.step.tolist(), self.env_steps, self._outcome)
             self.show(env, False, True)
         if not session.lockstep:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,7 +140,8 @@ def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw
         assert run.executed == [[1, 4, 4], [2, 4, 4], [0, 4, 4], [3, 4, 4]]
         assert run.source == [[Source.HUMAN, 0, 0]] * 4
         assert run.mask == [[0, 1, 1]] * 4
-        assert run.notices == [f"people: from the SHARPIE site at {run.bridge._site.url}"]  # type: ignore[union-attr]
+        assert run.notices[0] == f"people: from the SHARPIE site at {run.bridge._site.url}"  # type: ignore[union-attr]
+        assert [text.rpartition(" ")[2] for text in run.notices[1:]] == ["in", "left"]
         rewards = [run.rewards[step] for step in run.in_session]
     frames = site.frames("spread", "A1")
     assert [frame["step"] for frame in frames] == [1, 2, 3, 4, 5]
@@ -276,6 +278,25 @@ def test_an_experiment_without_people_is_shown_at_its_pace(tmp_path: Path) -> No
     with run_at(site, tmp_path) as run:
         play(run, site, "A1")
     assert [frame["step"] for frame in site.frames("spread", "A1")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("before", [0, STEPS])
+def test_an_episode_is_recorded_from_its_first_step(tmp_path: Path, before: int) -> None:
+    """Also where people come in between two episodes, after whatever the last step has done about recording."""
+    site = FakeSite()
+    site.people["spread"] = scripted(*[1] * 4)
+    with run_at(site, tmp_path, record="touched") as run:
+        for _ in range(before):
+            run.step()
+        site.queue.put(("spread", "A1"))
+        site.wait_for(lambda: ("spread", "A1") in site.got)
+        while run.bridge.reception.session is None:
+            time.sleep(0.01)
+        play(run, site, "A1")
+    (session,) = find_sessions(tmp_path)
+    (episode,) = [episode for episode in session.episodes() if episode.human_steps]
+    assert episode.load()["executed"][:, 0, 0].tolist() == [1, 1, 1, 1]
+    assert not episode.is_partial
 
 
 def test_hints_and_steps_are_recorded(tmp_path: Path) -> None:
