@@ -89,7 +89,7 @@ class Serving:
     def __post_init__(self) -> None:
         for folder in self.mapping.import_from or ():
             if folder not in sys.path:
-                sys.path.append(folder)
+                sys.path.insert(0, folder)  # before a module of the same name from elsewhere
 
     def check(self) -> None:
         """Make one of everything, so that what is wrong is known before people wait for it.
