@@ -122,6 +122,43 @@ def report(rows: Sequence[Row], threshold: float) -> None:
         )
 
 
+def draw(rows: Sequence[Row], title: str, path: Path) -> None:
+    """Mean over seeds of each mode, and the band of one standard deviation."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = figure.add_subplot()
+    for mode in dict.fromkeys(row.mode for row in rows):
+        by_steps: dict[int, list[float]] = {}
+        for row in rows:
+            if row.mode == mode:
+                by_steps.setdefault(row.env_steps, []).append(row.return_sum)
+        steps = sorted(by_steps)
+        means = [statistics.mean(by_steps[at]) for at in steps]
+        spread = [statistics.pstdev(by_steps[at]) for at in steps]
+        (line,) = axes.plot(steps, means, label=mode)
+        low, high = zip(*((m - d, m + d) for m, d in zip(means, spread, strict=True)), strict=True)
+        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.set(title=title, xlabel="environment steps", ylabel="return of the policy alone")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def read(path: Path) -> list[Row]:
+    """The evaluations in a CSV file that `main` wrote."""
+    with path.open(encoding="utf-8") as file:
+        return [
+            Row(
+                line["mode"],
+                int(line["seed"]),
+                int(line["env_steps"]),
+                float(line["return_sum"]),
+                float(line["human_share"]),
+            )
+            for line in csv.DictReader(file)
+        ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, write and report."""
     parser = argparse.ArgumentParser(prog="python -m harl.bench.benefit", description=__doc__)
@@ -132,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=0.8, help="of the way between them")
     parser.add_argument("--robot", default="", help="options of harl.hitl.robot, in one text")
     parser.add_argument("--csv", type=Path, required=True, help="file that gets the evaluations")
+    parser.add_argument("--picture", type=Path, help="file that gets the curves, as PNG")
     options, overrides = parser.parse_known_args(arguments)
     threshold = options.random + options.share * (options.heuristic - options.random)
     rows: list[Row] = []
@@ -146,6 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file.flush()
                 print(f"seed {seed} {mode}: {found[-1].return_sum:.1f} at {found[-1].env_steps:,}", flush=True)
     report(rows, threshold)
+    if options.picture is not None:
+        draw(rows, " ".join(overrides[:1]), options.picture)
     return 0
 
 

@@ -294,3 +294,9 @@ def test_head_has_the_headers_alone_and_other_methods_nothing(site: Server) -> N
 def test_names_that_others_made_lead_here_are_refused_SEC03(site: Server, host: str, status: int) -> None:
     assert ask(site, "/", host=host).status == status
     assert ask(site, "/health", host=host).status == 200
+
+
+def test_what_is_sent_after_an_acknowledgement_does_not_wait_for_the_client() -> None:
+    with serving() as run, socket.create_connection(("127.0.0.1", run.port)):
+        listening = run._socket
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
