@@ -142,7 +142,9 @@ def test_500_sockets_that_say_nothing_are_bounded_and_go() -> None:
                 client.sendall(f"{head}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n".encode())
                 client.sendall(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: marl-hitl.v1\r\n\r\n")
             silent.append(client)
-            assert len(server._hub.doors) <= server._hub.most_doors + 1
+            # Those that were cut off are counted until the event loop has seen them go.
+            open_doors = [door for door in list(server._hub.doors) if not door.transport.is_closing()]
+            assert len(open_doors) <= server._hub.most_doors + 1
         assert len(server._hub.admitted) <= 1 + server.limits.max_strangers
         other.still_works()
         eventually(lambda: len(server._hub.doors) == 1, "all strangers are gone")
