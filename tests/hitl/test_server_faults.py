@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import socket
@@ -139,8 +140,9 @@ def test_500_sockets_that_say_nothing_are_bounded_and_go() -> None:
                 head = (
                     f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 )
-                client.sendall(f"{head}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n".encode())
-                client.sendall(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: marl-hitl.v1\r\n\r\n")
+                with contextlib.suppress(OSError):  # it may have been cut off already
+                    client.sendall(f"{head}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n".encode())
+                    client.sendall(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: marl-hitl.v1\r\n\r\n")
             silent.append(client)
             # Those that were cut off are counted until the event loop has seen them go.
             open_doors = [door for door in list(server._hub.doors) if not door.transport.is_closing()]
