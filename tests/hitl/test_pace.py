@@ -102,7 +102,10 @@ def test_a_pause_has_a_longest_time():
 def test_a_stop_ends_every_wait():
     made = room(time.monotonic, pace="free")
     made.set_pace("t", "pause", None)
-    made.pace.hold(lambda: True, nothing)
+    started = time.monotonic()
+    assert made.pace.hold(lambda: True, nothing) is False
+    assert made.pace.state() == "paused"  # it was the stop that ended the wait
+    assert time.monotonic() - started < made.config.max_pause_s / 2
 
 
 def test_newcomers_are_shown_what_stands_still():
