@@ -191,6 +191,28 @@ class RawClient:
         size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2, "big")
         self.socket.sendall(bytes([first]) + size + b"\0\0\0\0" + payload)
 
+    def hear(self, *kinds: str) -> dict[str, Any]:
+        """The next message of one of these kinds; a `close` has the `code` with which the server ends it."""
+        while True:
+            first, size = self._read(2)
+            payload = self._read(int.from_bytes(self._read(2), "big") if size == 126 else size)
+            message: dict[str, Any] = {"type": "frame"}
+            if first == 0x88:
+                message = {"type": "close", "code": int.from_bytes(payload[:2], "big")}
+            elif first == 0x81:
+                message = json.loads(payload, parse_constant=no_constant)
+                SAID_BY_SERVER.validate(message)
+            if message["type"] in kinds:
+                return message
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self.socket.recv(count - len(data))
+            assert part, "the connection is over"
+            data += part
+        return data
+
     def reset(self) -> None:
         """Vanish without a goodbye."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import psutil
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 
 from harl.hitl.network.frames import Codec, Frame, encode_picture
 from harl.hitl.network.rates import Limits
@@ -67,22 +67,22 @@ def test_size_limit_can_be_chosen_WS01() -> None:
 
 
 def test_a_flood_is_slowed_down_and_ended_while_others_go_on() -> None:
-    with serving(Limits(flood_s=1.0)) as server, Client(server).hello() as other, Client(server).hello() as client:
+    # A library's client may lose what came before the end when it fails to send at that moment, so this one has none.
+    with serving(Limits(flood_s=1.0)) as server, Client(server).hello() as other, RawClient(server).upgrade() as client:
+        client.say("hello", v=1, token=TOKENS["admin"])
+        client.hear("welcome")
 
         def flood() -> None:
-            try:
+            with contextlib.suppress(OSError):
                 while True:
-                    client.socket.send('{"type":"ping","t":1}')
-            except ConnectionClosed:
-                pass
+                    client.say("ping", t=1)
 
         flooding = threading.Thread(target=flood, daemon=True)
         flooding.start()
-        notices = client.hear("notice")["text"]
-        assert "60 input, 10 feedback and 20 other" in notices
+        assert "60 input, 10 feedback and 20 other" in client.hear("notice")["text"]
         other.still_works()
         assert client.hear("error")["code"] == "rate"
-        assert client.closed_with() == 1008
+        assert client.hear("close")["code"] == 1008
         flooding.join(PATIENCE)
         assert not flooding.is_alive()
         other.still_works()

@@ -199,6 +199,9 @@ def test_page_and_socket_can_be_encrypted() -> None:
         origin = {"Origin": f"https://127.0.0.1:{server.port}"}
         with Client(server, ssl=trusting, additional_headers=origin).hello() as client:
             client.still_works()
+            assert isinstance(client.socket.socket, ssl.SSLSocket)
+            session = client.socket.socket.session
+            assert session is None or not session.has_ticket, "a client that reads and writes in two threads may break"
 
 
 # Terms.

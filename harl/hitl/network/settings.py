@@ -149,6 +149,9 @@ def _encryption(config: WebConfig, errors: list[str]) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Tickets come after the handshake. A client that reads and writes in two threads, as scripts do, may then find both
+    # at work on one SSL object, and now and then loses the connection at its start.
+    context.num_tickets = 0
     try:
         # Without this a protected key would ask for its password on the terminal.
         context.load_cert_chain(cert, key, password=lambda: "")
