@@ -1,4 +1,4 @@
-"""Stopping before a NaN of an environment reaches a network."""
+"""NaN: stopping before one of an environment reaches a network, and what to say of one that came out of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from harl.envs.api import EnvError, EnvStep, Layout
+from harl.envs.api import EnvError, EnvStep, FloatArray, Layout
 
 LEARNING = "environment steps; nothing has been learned from it"
 
@@ -34,3 +34,15 @@ def check_finite(step: EnvStep, layout: Layout, steps: int, of: str = LEARNING) 
                     f"environment {env} returned {array[tuple(index)]} in the {name} of {layout.agents[index[1]]} "
                     f"after {steps} {of}"
                 )
+
+
+LARGE = 20.0
+"""Observations beyond this are worth a word when numbers explode."""
+
+
+def large_observations(obs: FloatArray) -> str:
+    """What to say of observations that may have made numbers explode; nothing where they are of a usual size."""
+    reach = float(np.abs(obs).max())
+    if obs.ndim > 3 or reach <= LARGE:  # images are scaled by the networks
+        return ""
+    return f"; observations reach {reach:,.0f}, which off-policy networks take as they are: bring them near 1"

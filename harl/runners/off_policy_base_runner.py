@@ -21,7 +21,7 @@ from harl.experiment.episodes import EnvMetrics, EpisodeTracker
 from harl.experiment.seeding import Purpose
 from harl.registry import ALGORITHMS, off_policy_parts
 from harl.runners.announce import announce_team
-from harl.runners.checks import check_finite
+from harl.runners.checks import check_finite, large_observations
 from harl.runners.off_policy_people import OffPolicyPeople
 from harl.runners.runner import Runner
 from harl.runners.running_means import RunningMeans
@@ -240,6 +240,7 @@ class OffPolicyBaseRunner(Runner):
             except NonFiniteError as error:
                 raise NonFiniteError(
                     f"{error}, after {self.env_steps} environment steps; the checkpoints are from before it"
+                    f"{large_observations(self.seen.obs)}"
                 ) from None
         self.threads.for_acting()
 
