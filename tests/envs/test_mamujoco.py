@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from harl.envs.api import EnvStep, FloatArray
 from harl.envs.parallel import ParallelVectorEnv
 from tests.runners.off_policy_runs import fixture, make
 
@@ -31,7 +32,7 @@ def test_TLB_09_the_cheetah_never_terminates_and_is_valued_beyond_its_limit(tmp_
     ends = []
     step = runner.envs.step
 
-    def watched(actions: np.ndarray[tuple[int, ...], np.dtype[np.float32]]):  # type: ignore[no-untyped-def]
+    def watched(actions: FloatArray) -> EnvStep:
         outcome = step(actions)
         ends.append([outcome.terminated.any(), outcome.truncated.all(1).sum(), outcome.ended.sum()])
         return outcome

@@ -22,6 +22,7 @@ class Turns(AECEnv[str, Any, Any]):
 
     def __init__(self, early: bool = False) -> None:
         super().__init__()
+        self.render_mode = None
         self.metadata = {"name": "turns", "is_parallelizable": True}
         self.early = early
         self.possible_agents = [f"agent_{i}" for i in range(4)]
@@ -84,7 +85,8 @@ def test_DED_08_ends_in_the_midst_of_a_cycle_are_an_error_that_says_so() -> None
     envs = ParallelVectorEnv(lambda: Turns(early=True), 1)
     envs.reset([0])
     actions = np.zeros((1, 4, 1), np.float32)
+    for _ in range(2):
+        envs.step(actions)
     with pytest.raises(AssertionError, match=r"all agent death .* only at the end of a cycle") as refused:
-        for _ in range(5):
-            envs.step(actions)
+        envs.step(actions)
     assert "environment 0, step 3 of episode 1" in "".join(refused.value.__notes__)
