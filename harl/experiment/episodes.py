@@ -57,6 +57,12 @@ class EpisodeTracker:
         self._special = bool(self._touched.any() or self._discarded.any())
         return alone
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) steps that the running episodes have."""
+        lengths: NDArray[np.int64] = self._steps - self._started
+        return lengths
+
     def touch(self, envs: NDArray[np.bool_]) -> None:
         """Say in which environments (N,) somebody else than the policies acts in this step."""
         self._touched |= envs

@@ -98,7 +98,7 @@ class Bridge(Protocol):
     """How people take part. All methods are called by the thread that steps the environments, and never raise because
     of what people or the network do.
 
-    In every step: `override_actions`, the step itself, `override_rewards`, `publish`.
+    In every step: `override_actions`, the step itself, `discarded`, `override_rewards`, `publish`.
     """
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
@@ -126,8 +126,9 @@ class Bridge(Protocol):
         """Show and record the step."""
 
     def discarded(self) -> Sequence[int]:
-        """Environments whose running episode a person has discarded since the last call; nothing of it may be
-        learned from or counted."""
+        """Environments whose running episode, to which the step belongs that was just taken, a person has discarded
+        since the last call; nothing of it may be learned from or counted, and it is broken off where that is possible.
+        """
 
     def close(self, reason: str) -> None:
         """The run is over; may be called twice."""

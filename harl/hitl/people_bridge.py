@@ -20,7 +20,7 @@ from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.crediting import Crediting
 from harl.hitl.leases import Drive
 from harl.hitl.recording.chronicle import Chronicle, Moment
-from harl.hitl.room import Mark, Room
+from harl.hitl.room import Room
 from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
@@ -199,12 +199,14 @@ class PeopleBridge(Bridge):
 
     def discarded(self) -> Sequence[int]:
         """See `Bridge`."""
+        self._take_marks()
         found, self._discarded = self._discarded, []
         return found
 
     def close(self, reason: str) -> None:
         """See `Bridge`."""
         if self.chronicle is not None and not self._closed:
+            self._take_marks()
             for kind, fields in self.room.drain_events():
                 self.chronicle.event(kind, fields)
             self.chronicle.close(reason)
@@ -271,9 +273,7 @@ class PeopleBridge(Bridge):
             self.show(env, False, True)
 
     def _write(self, outcome: EnvStep, watched: set[int]) -> None:
-        """Take in what people said of episodes, and record what happened and what was done."""
-        while self.room.marks:
-            self.marked(self.room.marks.popleft())
+        """Record what happened and what was done."""
         events = self.room.drain_events()
         for kind, fields in events:
             if kind in ARRIVALS:
@@ -304,9 +304,11 @@ class PeopleBridge(Bridge):
         ask, (obs, masks) = self._stage.log_probs, self._seen
         return ask(obs, masks, moment.proposed), ask(obs, masks, moment.executed)
 
-    def marked(self, mark: Mark) -> None:
-        """Somebody said that an episode was a success, a failure, or is not to count."""
-        if mark.label == "discard" and mark.episode == self.episode[mark.env]:
-            self._discarded.append(mark.env)
-        if self.chronicle is not None:
-            self.chronicle.label(mark.env, mark.episode, mark.label, mark.name)
+    def _take_marks(self) -> None:
+        """Take in what people said of episodes: a success, a failure, or not to count."""
+        while self.room.marks:
+            mark = self.room.marks.popleft()
+            if mark.label == "discard" and mark.episode == self.episode[mark.env]:
+                self._discarded.append(mark.env)
+            if (chronicle := self._chronicle_for_people()) is not None:
+                chronicle.label(mark.env, mark.episode, mark.label, mark.name)

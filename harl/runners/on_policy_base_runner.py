@@ -191,9 +191,9 @@ class OnPolicyBaseRunner(Runner):
 
     def insert(self, data: EnvStep) -> None:
         """Write the outcome of a step into the buffer and count it."""
-        check_finite(data, self.layout, self.env_steps)
         if self.driving is not None:
-            self.driving.take_marks()
+            data = self.driving.take_marks(data)
+        check_finite(data, self.layout, self.env_steps)
         self.tracker.add(data.rewards, data.ended)
         if data.metrics:
             self.env_metrics.add(data.metrics)

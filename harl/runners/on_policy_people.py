@@ -112,11 +112,10 @@ class OnPolicyPeople(People):
         self.finish(outcome)
 
     def forget(self, env: int) -> None:
-        runner = self.runner
-        back = (runner.env_steps - int(self.started[env])) // self.num_envs
-        self._discard(slice(max(0, runner.t - back), runner.t + 1), env)
+        t, back = self.runner.t, int(self.tracker.lengths[env])
+        self._discard(slice(max(0, t - back), t + 1), env)
         if self.human_steps is not None:
-            self.human_steps.forget(env, int(self.started[env]))
+            self.human_steps.forget(env, self.started(env))
 
     def _discard(self, steps: Any, envs: Any) -> None:
         self.overrides.any = True
