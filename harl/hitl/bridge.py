@@ -98,7 +98,8 @@ class Bridge(Protocol):
     """How people take part. All methods are called by the thread that steps the environments, and never raise because
     of what people or the network do.
 
-    In every step: `override_actions`, the step itself, `discarded`, `override_rewards`, `publish`.
+    In every step: `override_actions`, the step itself, `discarded`, `override_rewards`, `publish`. Before an on-policy
+    update, which ends the time in which rewards can be amended: `late_feedback`.
     """
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
@@ -124,6 +125,9 @@ class Bridge(Protocol):
 
     def publish(self, outcome: EnvStep) -> None:
         """Show and record the step."""
+
+    def late_feedback(self) -> Sequence[Credit]:
+        """Amendments of the steps so far that are still to come; may wait for them, within a limit."""
 
     def discarded(self) -> Sequence[int]:
         """Environments whose running episode, to which the step belongs that was just taken, a person has discarded

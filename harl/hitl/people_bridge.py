@@ -164,10 +164,24 @@ class PeopleBridge(Bridge):
         self.rewards = rewards[..., 0]
         if not (self.room.occupied or self.room.feedback_box):
             return rewards, ()
-        credits: list[Credit] = []
-        while self.room.feedback_box:
-            credits += self.crediting.take(self.room.feedback_box.popleft(), env_steps)
-        return rewards, credits
+        return rewards, self._take_feedback()
+
+    def late_feedback(self) -> Sequence[Credit]:
+        """See `Bridge`; waits for at most `hitl.reward.feedback_grace_s`, and only while somebody may give any."""
+        until, credits = self.clock() + self.config.reward.feedback_grace_s, self._take_feedback()
+        if not self.crediting.weight(self.env_steps):
+            return credits
+        pace, stopping = self.room.pace, self._stage.stopping
+
+        def something() -> bool:
+            return bool(self.room.feedback_box) or not self._feedback_may_come()
+
+        while self.clock() < until and self._feedback_may_come():
+            came = pace.linger(something, stopping, self._show_to_newcomers, until)
+            credits += self._take_feedback()
+            if not came:
+                break
+        return credits
 
     def publish(self, outcome: EnvStep) -> None:
         """See `Bridge`."""
@@ -243,6 +257,18 @@ class PeopleBridge(Bridge):
     def human_share(self) -> float:
         """Share of human steps among the last ones of the shown environment."""
         return sum(self.recent) / len(self.recent) if self.recent else 0.0
+
+    def _take_feedback(self) -> list[Credit]:
+        """Amendments that all feedback comes to that is there."""
+        credits: list[Credit] = []
+        while self.room.feedback_box:
+            credits += self.crediting.take(self.room.feedback_box.popleft(), self.env_steps)
+        return credits
+
+    def _feedback_may_come(self) -> bool:
+        """Whether anybody who may praise and blame has been shown anything."""
+        shown = {env for env, ledger in self.crediting.ledgers.items() if ledger.frames}
+        return any(env in shown for env in self.room.judged())
 
     def _place(self, envs: set[int] | None = None) -> None:
         for env in range(self._stage.num_envs) if envs is None else envs:

@@ -111,6 +111,8 @@ class OnPolicyBaseRunner(Runner):
             self.prep_rollout()
             if not self.rollout():
                 return
+            if self.driving is not None:
+                self.driving.late_feedback()
             self.prep_training()
             with self.means.timed("update"):
                 actor_infos, critic_info = self.update()
