@@ -54,6 +54,19 @@ class Credit(NamedTuple):
     delta: float
 
 
+class Standing(NamedTuple):
+    """Where the run and its episodes stand."""
+
+    env_steps: int
+    """Environment steps taken so far."""
+    episode: NDArray[np.int64]
+    """(N,) the number of each, as its environment counts them."""
+    step: NDArray[np.int64]
+    """(N,) steps that it has."""
+    returns: NDArray[np.float64]
+    """(N, A) raw rewards so far."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """What a bridge may know and ask of whoever steps the environments."""
@@ -92,6 +105,8 @@ class Stage:
     """State of the environments as `VectorEnv.get_state` gives it; None where it cannot be saved."""
     seed_of: Callable[[int], int | None] = lambda env: None
     """Seed with which an environment was reset last, where known."""
+    standing: Standing | None = None
+    """Where a run that is continued stands when people join; None where everything begins."""
 
 
 class Bridge(Protocol):

@@ -75,18 +75,19 @@ class PeopleBridge(Bridge):
     # What the run calls.
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
-        """Begin, or begin anew, with environments that were just started."""
+        """Begin, or begin anew, with environments as they are now."""
         layout, n = stage.layout, stage.num_envs
         self.stage = stage
-        again = bool(self.room.position)
+        again, standing = bool(self.room.position), stage.standing
         if again:
             self.room.layout = layout
         else:
             self.room.open(layout, n)
             self.episode = np.zeros(n, np.int64)
         self.episode += again
-        self.step = np.zeros(n, np.int64)
-        self.returns = np.zeros((n, layout.num_agents))
+        self.step, self.returns = np.zeros(n, np.int64), np.zeros((n, layout.num_agents))
+        if standing is not None:
+            self.episode[:], self.step[:], self.returns[:] = standing.episode, standing.step, standing.returns
         self.last_return = np.zeros((n, layout.num_agents))
         self.rewards = np.zeros((n, layout.num_agents), np.float32)
         self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
@@ -95,7 +96,7 @@ class PeopleBridge(Bridge):
         controls = layout_controls(layout, stage.scenario)
         self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
         self.room.about = self.about(stage, controls)
-        self.env_steps = 0
+        self.env_steps = self.room.env_steps = 0 if standing is None else standing.env_steps
         self._place()
 
     def about(self, stage: Stage, controls: Mapping[str, AgentControls]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from harl.config import ConfigError
 from harl.envs.api import BoolArray, EnvStep, FloatArray
 from harl.envs.breaking_off import break_off
 from harl.experiment.episodes import EpisodeTracker
-from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
+from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage, Standing
 from harl.hitl.learning import Learning
 from harl.runners.people_counts import PeopleCounts
 
@@ -184,6 +184,7 @@ class People(ABC):
             notice=runner.logger.message,
             metrics=self.counts.mean,
             env_state=lambda: envs.get_state() if envs.can_save_state else None,
+            standing=Standing(runner.env_steps, self.tracker.numbers, self.tracker.lengths, self.tracker.returns),
         )
         self.bridge.attach(stage, first)
 
