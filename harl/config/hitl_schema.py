@@ -66,6 +66,8 @@ class FeedbackConfig:
     """Which of the displayed steps an event is about."""
     only_shown: bool
     """Credit displayed steps alone, not those that passed between two frames."""
+    feedback_grace_s: float = field(metadata=limits(at_least=0, at_most=600))
+    """On-policy: the longest wait before an update for feedback on its last steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ columns beyond an agent's own width are zero and are never shown to its network.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,9 @@ class EnvStep:
     """Like `available_actions`, for the same rows."""
     metrics: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Numbers that the environment reports for this step, each (N,); NaN where an environment reports nothing."""
+    broken_off: BoolArray | None = None
+    """(N,). Episodes that `ended` since they were broken off from outside after this step, see `VectorEnv.restart`;
+    None where none was. Not set by environments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def obs_width(space: spaces.Space[Any]) -> int:
 class VectorEnv(ABC):
     """N copies of one multi-agent environment, stepped together.
 
-    The whole contract is `reset` and `step`:
+    The whole contract is `reset` and `step`; whoever can also saves its state, restarts and shows itself:
 
     - `reset(seeds)` starts a new episode in every environment. `seeds` holds one integer (0 to 2**63 - 1) per
       environment, or is None to go on with the random streams that the environments have. Resetting twice with the
@@ -176,6 +180,8 @@ class VectorEnv(ABC):
     """Steps after which an episode is truncated, where known."""
     can_save_state: bool = False
     """Whether `get_state` and `set_state` restore a run to the bit."""
+    can_restart: bool = False
+    """Whether `restart` can be called."""
 
     @abstractmethod
     def reset(self, seeds: list[int] | None = None) -> EnvStep:
@@ -184,6 +190,24 @@ class VectorEnv(ABC):
     @abstractmethod
     def step(self, actions: FloatArray) -> EnvStep:
         """Take one step in every environment."""
+
+    def restart(self, envs: Sequence[int]) -> EnvStep:
+        """Break off the running episode of some environments and begin their next one; the others stay as they are.
+
+        The next episode is the one that would have followed, by the random stream that the environment has. An
+        environment without this goes on to the end of an episode that a person has discarded.
+
+        Args:
+            envs: their indices.
+
+        Returns:
+            As of `reset`: what all environments show now, rewards 0 and no end flagged.
+
+        Raises:
+            EnvError: the environments cannot, or were never reset.
+            ValueError: there is no such environment.
+        """
+        raise EnvError(f"{self.name} cannot restart single environments")
 
     def get_state(self) -> dict[str, Any]:
         """Everything that the next steps depend on: plain numbers, strings, lists, dicts and numpy arrays."""

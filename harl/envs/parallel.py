@@ -6,7 +6,7 @@ Values are passed on as they are, NaN included: the runner stops a run that meet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ class ParallelVectorEnv(VectorEnv):
     Raises:
         EnvError: an environment, already when it is built and reset for the first time, is not as it should be.
     """
+
+    can_restart = True
 
     def __init__(
         self,
@@ -88,6 +90,17 @@ class ParallelVectorEnv(VectorEnv):
         for adapter, row, action in zip(self._adapters, self._rows, actions, strict=True):
             adapter.step(action, row)
         return self._arrays.record(self.layout, self._collect_metrics())
+
+    def restart(self, envs: Sequence[int]) -> EnvStep:
+        for index in envs:
+            if not 0 <= index < self.num_envs:
+                raise ValueError(
+                    f"{self.name} {self.scenario}: environment {index} is not one of 0 to {self.num_envs - 1}"
+                )
+        self._arrays.clear_outcome()
+        for index in envs:
+            self._adapters[index].reset(self._rows[index])
+        return self._arrays.record(self.layout, {})
 
     def get_state(self) -> dict[str, Any]:
         if not self.can_save_state:

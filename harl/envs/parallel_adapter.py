@@ -85,8 +85,7 @@ class ParallelAdapter:
         """Start an episode; a `seed` (0 to 2**32 - 1) also seeds the action spaces."""
         self._seed = self._seed if seed is None else seed
         self.metrics = {}
-        row.rewards[...] = 0.0
-        row.terminated[...] = row.truncated[...] = row.ended[...] = False
+        row.clear_outcome()
         try:
             if seed is not None:
                 space_seeds = np.random.SeedSequence(seed).generate_state(len(self.agents))

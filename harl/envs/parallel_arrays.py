@@ -65,6 +65,11 @@ class StepArrays:
         views["ended"] = self.ended[index : index + 1]
         return StepArrays(**views)
 
+    def clear_outcome(self) -> None:
+        """Nothing was earned and nothing has ended; what is seen stays."""
+        self.rewards[...] = 0.0
+        self.terminated[...] = self.truncated[...] = self.ended[...] = False
+
     def record(self, layout: Layout, metrics: dict[str, NDArray[np.float64]]) -> EnvStep:
         """The arrays as an `EnvStep`; nothing is copied."""
         any_ended = bool(self.ended.any())

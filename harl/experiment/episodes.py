@@ -21,6 +21,7 @@ class EpisodeTracker:
         self._returns = np.zeros((num_envs, len(self.agents), 1))
         self._steps = 0
         self._started = np.zeros(num_envs, np.int64)
+        self._numbers = np.zeros(num_envs, np.int64)
         self._finished_returns = np.zeros(len(self.agents))
         self._finished_lengths = 0
         self._finished = 0
@@ -45,6 +46,7 @@ class EpisodeTracker:
             self._finished += len(lengths)
             self._returns[ended] = 0.0
             self._started[ended] = self._steps
+            self._numbers[ended] += 1
 
     def _settle(self, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Count the ended episodes that people acted in; returns where one ended that the policies had alone."""
@@ -56,6 +58,22 @@ class EpisodeTracker:
         self._discarded &= ~ended
         self._special = bool(self._touched.any() or self._discarded.any())
         return alone
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) steps that the running episodes have."""
+        lengths: NDArray[np.int64] = self._steps - self._started
+        return lengths
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """(N,) how many episodes of each environment are over, whether they count or not."""
+        return self._numbers.copy()
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """(N, A) sums of rewards of the running episodes."""
+        return self._returns[..., 0].copy()
 
     def touch(self, envs: NDArray[np.bool_]) -> None:
         """Say in which environments (N,) somebody else than the policies acts in this step."""
@@ -70,6 +88,7 @@ class EpisodeTracker:
         """Forget the episodes under way, as when all environments are reset; finished ones stay."""
         self._touched[:] = self._discarded[:] = self._special = False
         self._returns[:] = 0.0
+        self._numbers[self._started < self._steps] += 1
         self._started[:] = self._steps
 
     def drain(self) -> dict[str, float]:
@@ -104,6 +123,7 @@ class EpisodeTracker:
         return {
             "returns": self._returns.copy(),
             "running_lengths": self._steps - self._started,
+            "numbers": self._numbers.copy(),
             "finished_returns": self._finished_returns.copy(),
             "finished_lengths": self._finished_lengths,
             "finished": self._finished,
@@ -122,6 +142,7 @@ class EpisodeTracker:
         self._returns[:] = state["returns"]
         self._steps = 0
         self._started[:] = -state["running_lengths"]
+        self._numbers[:] = state.get("numbers", 0)  # older checkpoints have none
         self._finished_returns[:] = state["finished_returns"]
         self._finished_lengths = state["finished_lengths"]
         self._finished = state["finished"]

@@ -54,6 +54,19 @@ class Credit(NamedTuple):
     delta: float
 
 
+class Standing(NamedTuple):
+    """Where the run and its episodes stand."""
+
+    env_steps: int
+    """Environment steps taken so far."""
+    episode: NDArray[np.int64]
+    """(N,) the number of each, as its environment counts them."""
+    step: NDArray[np.int64]
+    """(N,) steps that it has."""
+    returns: NDArray[np.float64]
+    """(N, A) raw rewards so far."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """What a bridge may know and ask of whoever steps the environments."""
@@ -92,13 +105,16 @@ class Stage:
     """State of the environments as `VectorEnv.get_state` gives it; None where it cannot be saved."""
     seed_of: Callable[[int], int | None] = lambda env: None
     """Seed with which an environment was reset last, where known."""
+    standing: Standing | None = None
+    """Where a run that is continued stands when people join; None where everything begins."""
 
 
 class Bridge(Protocol):
     """How people take part. All methods are called by the thread that steps the environments, and never raise because
     of what people or the network do.
 
-    In every step: `override_actions`, the step itself, `override_rewards`, `publish`.
+    In every step: `override_actions`, the step itself, `discarded`, `override_rewards`, `publish`. Before an on-policy
+    update, which ends the time in which rewards can be amended: `late_feedback`.
     """
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
@@ -125,9 +141,13 @@ class Bridge(Protocol):
     def publish(self, outcome: EnvStep) -> None:
         """Show and record the step."""
 
+    def late_feedback(self) -> Sequence[Credit]:
+        """Amendments of the steps so far that are still to come; may wait for them, within a limit."""
+
     def discarded(self) -> Sequence[int]:
-        """Environments whose running episode a person has discarded since the last call; nothing of it may be
-        learned from or counted."""
+        """Environments whose running episode, to which the step belongs that was just taken, a person has discarded
+        since the last call; nothing of it may be learned from or counted, and it is broken off where that is possible.
+        """
 
     def close(self, reason: str) -> None:
         """The run is over; may be called twice."""

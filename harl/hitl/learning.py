@@ -194,6 +194,11 @@ def unsupported(config: HitlConfig, family: Family, algorithm: str, num_envs: in
         learning = resolve(config, family)
         if learning.mode.second == "none":
             problems.append(learning.useless_demonstrations)
+    if config.reward.feedback_grace_s and family == "off_policy":
+        problems.append(
+            f"hitl.reward.feedback_grace_s={config.reward.feedback_grace_s:g}: algo.name={algorithm} is off-policy; "
+            "feedback that comes late changes the rewards in its replay, so there is nothing to wait for; allowed: 0"
+        )
     if config.env_index >= num_envs:
         problems.append(
             f"hitl.env_index={config.env_index}: there are train.n_rollout_threads={num_envs} environments; allowed: 0 "

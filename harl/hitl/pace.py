@@ -114,6 +114,21 @@ class Pace:
             return self._until_acted(stopping, show)
         return False
 
+    def linger(
+        self, over: Callable[[], bool], stopping: Callable[[], bool], show: Callable[[], None], until: float
+    ) -> bool:
+        """Wait for something of people, up to a time on the room's clock.
+
+        Args:
+            over: whether it has come; asked with the lock.
+            stopping, show: as for `hold`.
+            until: the end of all waiting.
+
+        Returns:
+            Whether it came.
+        """
+        return self._wait(over, stopping, show, lambda: until)
+
     def _while_paused(self, stopping: Callable[[], bool], show: Callable[[], None]) -> None:
         room = self.room
 

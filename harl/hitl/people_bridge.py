@@ -20,7 +20,7 @@ from harl.hitl.controls import AgentControls, layout_controls
 from harl.hitl.crediting import Crediting
 from harl.hitl.leases import Drive
 from harl.hitl.recording.chronicle import Chronicle, Moment
-from harl.hitl.room import Mark, Room
+from harl.hitl.room import Room
 from harl.hitl.seats import describe_space
 
 log = logging.getLogger(__name__)
@@ -75,18 +75,19 @@ class PeopleBridge(Bridge):
     # What the run calls.
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
-        """Begin, or begin anew, with environments that were just started."""
+        """Begin, or begin anew, with environments as they are now."""
         layout, n = stage.layout, stage.num_envs
         self.stage = stage
-        again = bool(self.room.position)
+        again, standing = bool(self.room.position), stage.standing
         if again:
             self.room.layout = layout
         else:
             self.room.open(layout, n)
             self.episode = np.zeros(n, np.int64)
         self.episode += again
-        self.step = np.zeros(n, np.int64)
-        self.returns = np.zeros((n, layout.num_agents))
+        self.step, self.returns = np.zeros(n, np.int64), np.zeros((n, layout.num_agents))
+        if standing is not None:
+            self.episode[:], self.step[:], self.returns[:] = standing.episode, standing.step, standing.returns
         self.last_return = np.zeros((n, layout.num_agents))
         self.rewards = np.zeros((n, layout.num_agents), np.float32)
         self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
@@ -95,7 +96,7 @@ class PeopleBridge(Bridge):
         controls = layout_controls(layout, stage.scenario)
         self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
         self.room.about = self.about(stage, controls)
-        self.env_steps = 0
+        self.env_steps = self.room.env_steps = 0 if standing is None else standing.env_steps
         self._place()
 
     def about(self, stage: Stage, controls: Mapping[str, AgentControls]) -> dict[str, Any]:
@@ -164,10 +165,24 @@ class PeopleBridge(Bridge):
         self.rewards = rewards[..., 0]
         if not (self.room.occupied or self.room.feedback_box):
             return rewards, ()
-        credits: list[Credit] = []
-        while self.room.feedback_box:
-            credits += self.crediting.take(self.room.feedback_box.popleft(), env_steps)
-        return rewards, credits
+        return rewards, self._take_feedback()
+
+    def late_feedback(self) -> Sequence[Credit]:
+        """See `Bridge`; waits for at most `hitl.reward.feedback_grace_s`, and only while somebody may give any."""
+        until, credits = self.clock() + self.config.reward.feedback_grace_s, self._take_feedback()
+        if not self.crediting.weight(self.env_steps):
+            return credits
+        pace, stopping = self.room.pace, self._stage.stopping
+
+        def something() -> bool:
+            return bool(self.room.feedback_box) or not self._feedback_may_come()
+
+        while self.clock() < until and self._feedback_may_come():
+            came = pace.linger(something, stopping, self._show_to_newcomers, until)
+            credits += self._take_feedback()
+            if not came:
+                break
+        return credits
 
     def publish(self, outcome: EnvStep) -> None:
         """See `Bridge`."""
@@ -199,12 +214,14 @@ class PeopleBridge(Bridge):
 
     def discarded(self) -> Sequence[int]:
         """See `Bridge`."""
+        self._take_marks()
         found, self._discarded = self._discarded, []
         return found
 
     def close(self, reason: str) -> None:
         """See `Bridge`."""
         if self.chronicle is not None and not self._closed:
+            self._take_marks()
             for kind, fields in self.room.drain_events():
                 self.chronicle.event(kind, fields)
             self.chronicle.close(reason)
@@ -242,6 +259,18 @@ class PeopleBridge(Bridge):
         """Share of human steps among the last ones of the shown environment."""
         return sum(self.recent) / len(self.recent) if self.recent else 0.0
 
+    def _take_feedback(self) -> list[Credit]:
+        """Amendments that all feedback comes to that is there."""
+        credits: list[Credit] = []
+        while self.room.feedback_box:
+            credits += self.crediting.take(self.room.feedback_box.popleft(), self.env_steps)
+        return credits
+
+    def _feedback_may_come(self) -> bool:
+        """Whether anybody who may praise and blame has been shown anything."""
+        shown = {env for env, ledger in self.crediting.ledgers.items() if ledger.frames}
+        return any(env in shown for env in self.room.judged())
+
     def _place(self, envs: set[int] | None = None) -> None:
         for env in range(self._stage.num_envs) if envs is None else envs:
             self.room.position[env] = (int(self.episode[env]), int(self.step[env]))
@@ -271,9 +300,7 @@ class PeopleBridge(Bridge):
             self.show(env, False, True)
 
     def _write(self, outcome: EnvStep, watched: set[int]) -> None:
-        """Take in what people said of episodes, and record what happened and what was done."""
-        while self.room.marks:
-            self.marked(self.room.marks.popleft())
+        """Record what happened and what was done."""
         events = self.room.drain_events()
         for kind, fields in events:
             if kind in ARRIVALS:
@@ -304,9 +331,11 @@ class PeopleBridge(Bridge):
         ask, (obs, masks) = self._stage.log_probs, self._seen
         return ask(obs, masks, moment.proposed), ask(obs, masks, moment.executed)
 
-    def marked(self, mark: Mark) -> None:
-        """Somebody said that an episode was a success, a failure, or is not to count."""
-        if mark.label == "discard" and mark.episode == self.episode[mark.env]:
-            self._discarded.append(mark.env)
-        if self.chronicle is not None:
-            self.chronicle.label(mark.env, mark.episode, mark.label, mark.name)
+    def _take_marks(self) -> None:
+        """Take in what people said of episodes: a success, a failure, or not to count."""
+        while self.room.marks:
+            mark = self.room.marks.popleft()
+            if mark.label == "discard" and mark.episode == self.episode[mark.env]:
+                self._discarded.append(mark.env)
+            if (chronicle := self._chronicle_for_people()) is not None:
+                chronicle.label(mark.env, mark.episode, mark.label, mark.name)

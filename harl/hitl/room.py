@@ -252,6 +252,11 @@ class Room(Leases):
         with self.changed:
             return {person.env for person in self.people.values() if person.here}
 
+    def judged(self) -> set[int]:
+        """Environments that somebody looks at who may praise and blame."""
+        with self.changed:
+            return {person.env for person in self.people.values() if person.here and person.may("trainer")}
+
     def taking_part(self) -> bool:
         """Whether anybody drives, or has driven or given feedback within the last seconds."""
         now = self.clock()

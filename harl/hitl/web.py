@@ -49,6 +49,7 @@ class WebBridge(PeopleBridge):
         """See `Bridge`; says where people can come in."""
         again = self.stage is not None
         super().attach(stage, first)
+        self._measured_at, self._measured_steps = self.clock(), self.env_steps
         if "state" not in self.modes:
             self._broken.add("state")
         for warning in self.server.warnings:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from harl.envs.api import EnvStep, FloatArray
+from harl.envs.api import EnvStep, FloatArray, VectorEnv
+from harl.envs.breaking_off import break_off
 from harl.hitl.bridge import Bridge, Source, Stage
 
 
@@ -37,11 +38,19 @@ class Audience:
             self._human_steps += human.any(1)
         return override.actions
 
-    def show(self, outcome: EnvStep) -> None:
-        """Record what people say of the step, and show it to them; before `end`."""
-        self.bridge.override_rewards(self._env_steps, outcome.rewards)
+    def take_marks(self, envs: VectorEnv, outcome: EnvStep) -> EnvStep:
+        """Hear which episodes were discarded, and break them off.
+
+        Returns:
+            The step with which they are over; environments that cannot be restarted play them to their end.
+        """
         for env in self.bridge.discarded():
             self._discarded[env] = True
+        return break_off(envs, outcome, np.flatnonzero(self._discarded).tolist())
+
+    def show(self, outcome: EnvStep) -> None:
+        """Record what people say of the step, and show it to them; after `take_marks` and before `end`."""
+        self.bridge.override_rewards(self._env_steps, outcome.rewards)
         self.bridge.publish(outcome)
         self._env_steps += self.stage.num_envs
 

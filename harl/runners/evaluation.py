@@ -95,7 +95,7 @@ def play(
     episodes: int,
     deterministic: bool = True,
     generator: torch.Generator | None = None,
-    picture: Callable[[int], None] | None = None,
+    picture: Callable[[int, int], None] | None = None,
     keep_steps: bool = False,
     stop: Callable[[], bool] | None = None,
     audience: Audience | None = None,
@@ -109,11 +109,12 @@ def play(
         envs: where; reset first with `seeds`, one for each environment.
         episodes: how many in all, a multiple of the number of environments.
         deterministic: the mode of each policy in place of a sample from `generator`.
-        picture: called before each step with the number of environment 0's episode.
+        picture: called before each step with the number of environment 0's episode, and how many were discarded in
+            its place.
         keep_steps: keep the rewards, actions and metrics of each step with the episode.
         stop: asked before each step; when it says yes, None is returned.
-        audience: people who watch and may drive; nothing is learned from them, and episodes that they discard are
-            played again.
+        audience: people who watch and may drive; nothing is learned from them, and for each episode that they discard
+            another one is played, at once where the environment can be restarted.
 
     Returns:
         The episodes, ordered by index and then by environment.
@@ -131,19 +132,22 @@ def play(
     returns = np.zeros((envs.num_envs, layout.num_agents))
     lengths = np.zeros(envs.num_envs, dtype=np.int64)
     played = np.zeros(envs.num_envs, dtype=np.int64)
+    attempts = np.zeros(envs.num_envs, dtype=np.int64)
     details: list[list[dict[str, Any]]] = [[] for _ in range(envs.num_envs)]
     finished: list[Episode] = []
     while played.min() < quota:
         if stop is not None and stop():
             return None
         if picture is not None and played[0] < quota:
-            picture(int(played[0]))
+            picture(int(played[0]), int(attempts[0]))
         obs = torch.from_numpy(step.obs).to(team.device)
         masks = None if step.available_actions is None else torch.from_numpy(step.available_actions).to(team.device)
         actions = clip(team.act(obs, masks, deterministic, generator, memory=memory)[0])
         if audience is not None:
             actions = clip.clipped(audience.drive(step, actions))
         step = envs.step(actions)
+        if audience is not None:
+            step = audience.take_marks(envs, step)
         if memory is not None:
             memory.note_ends(step.ended)
         check_finite(step, layout, taken, "steps of an evaluation")
@@ -162,6 +166,7 @@ def play(
                     Episode(int(n), int(played[n]), seeds[n], per_agent, int(lengths[n]), details[n], human_steps)
                 )
             played[n] += not discarded
+            attempts[n] = attempts[n] + 1 if discarded else 0
             returns[n], lengths[n], details[n] = 0.0, 0, []
     return sorted(finished, key=lambda episode: (episode.index, episode.env))
 

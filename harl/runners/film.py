@@ -25,7 +25,7 @@ class Film:
         self.paths: list[Path] = []
         """Finished videos."""
         self._writer: VideoWriter | None = None
-        self._episode = -1
+        self._shown = (-1, 0)
 
     def __enter__(self) -> Film:
         return self
@@ -33,12 +33,15 @@ class Film:
     def __exit__(self, *error: object) -> None:
         self._finish()
 
-    def picture(self, episode: int) -> None:
-        """Take a picture for this episode; the first one of another episode starts a new file."""
+    def picture(self, episode: int, attempt: int = 0) -> None:
+        """Take a picture for this episode; the first one of another episode starts a new file.
+
+        Another attempt takes the file of the one before, which somebody has discarded.
+        """
         frame = self.envs.render(0)
-        if episode != self._episode:
+        if (episode, attempt) != self._shown:
             self._finish()
-            self._episode = episode
+            self._shown = (episode, attempt)
             self._writer = VideoWriter(self.folder / f"{self.stem}_episode-{episode}", self.fps)
         assert self._writer is not None
         self._writer.add(frame)
@@ -47,4 +50,5 @@ class Film:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
-            self.paths.append(writer.path)
+            if writer.path not in self.paths:
+                self.paths.append(writer.path)

@@ -203,6 +203,8 @@ class OffPolicyBaseRunner(Runner):
         if self.driving is not None:
             executed = self.driving.drive(before, actions)
         outcome = self.envs.step(executed)
+        if self.driving is not None:
+            outcome = self.driving.take_marks(outcome)
         check_finite(outcome, self.layout, self.env_steps)
         self.insert(before, executed, outcome)
         self.now = Seen.of(outcome)
@@ -210,8 +212,6 @@ class OffPolicyBaseRunner(Runner):
 
     def insert(self, before: Seen, actions: FloatArray, outcome: EnvStep) -> None:
         """Write one vector step into the buffer and count it."""
-        if self.driving is not None:
-            self.driving.take_marks()
         self.tracker.add(outcome.rewards, outcome.ended)
         if outcome.metrics:
             self.env_metrics.add(outcome.metrics)

@@ -124,10 +124,9 @@ class OffPolicyPeople(People):
             second.add(buffer.gather(index), index % self.num_envs, taken_at, buffer.lengths(index), self.num_envs)
 
     def forget(self, env: int) -> None:
-        started = int(self.started[env])
-        self._forget_back[env] = (self.runner.env_steps - started) // self.num_envs
+        self._forget_back[env] = int(self.tracker.lengths[env])
         if self.second is not None:
-            self.second.forget(env, started)
+            self.second.forget(env, self.started(env))
 
     def earliest(self) -> int:
         return self.runner.env_steps - self.buffer.filled * self.num_envs

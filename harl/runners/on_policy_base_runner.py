@@ -111,6 +111,8 @@ class OnPolicyBaseRunner(Runner):
             self.prep_rollout()
             if not self.rollout():
                 return
+            if self.driving is not None:
+                self.driving.late_feedback()
             self.prep_training()
             with self.means.timed("update"):
                 actor_infos, critic_info = self.update()
@@ -191,9 +193,9 @@ class OnPolicyBaseRunner(Runner):
 
     def insert(self, data: EnvStep) -> None:
         """Write the outcome of a step into the buffer and count it."""
-        check_finite(data, self.layout, self.env_steps)
         if self.driving is not None:
-            self.driving.take_marks()
+            data = self.driving.take_marks(data)
+        check_finite(data, self.layout, self.env_steps)
         self.tracker.add(data.rewards, data.ended)
         if data.metrics:
             self.env_metrics.add(data.metrics)

@@ -20,7 +20,7 @@ from harl.buffers.overrides import Overrides
 from harl.config import ConfigError, MinibatchConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.experiment.seeding import Purpose
-from harl.hitl.bridge import Source
+from harl.hitl.bridge import Credit, Source
 from harl.hitl.learning import Learning
 from harl.runners.people import People
 
@@ -98,12 +98,7 @@ class OnPolicyPeople(People):
         rewards, credits = self.bridge.override_rewards(runner.env_steps, outcome.rewards)
         if rewards is not outcome.rewards:
             buffer.rewards[t].copy_(torch.from_numpy(np.ascontiguousarray(rewards)))
-        for credit in credits:
-            back = self.steps_back(credit)
-            if back is None or back > t:
-                self.counts.late += 1
-            else:
-                buffer.rewards[t - back, credit.env, credit.agent] += credit.delta
+        self._credit(credits)
         if self.learning.options.takeover_penalty and self.learning.mode.stores == "executed" and t > 0:
             for env, agent in self.takeovers():
                 buffer.rewards[t - 1, env, agent] -= self.learning.options.takeover_penalty
@@ -111,12 +106,26 @@ class OnPolicyPeople(People):
             self._discard(t, self.discarding)
         self.finish(outcome)
 
+    def late_feedback(self) -> None:
+        """Hear what people still say of the rollout, which is complete; as long as it is waited for."""
+        self._credit(self.bridge.late_feedback())
+
+    def _credit(self, credits: Iterable[Credit]) -> None:
+        """Amend rewards of the rollout under way, and count what is about none of its steps."""
+        buffer, t = self.runner.buffer, self.runner.t
+        for credit in credits:
+            back = self.steps_back(credit)
+            slot = -1 if back is None else t - back
+            if 0 <= slot < buffer.episode_length:
+                buffer.rewards[slot, credit.env, credit.agent] += credit.delta
+            else:
+                self.counts.late += 1
+
     def forget(self, env: int) -> None:
-        runner = self.runner
-        back = (runner.env_steps - int(self.started[env])) // self.num_envs
-        self._discard(slice(max(0, runner.t - back), runner.t + 1), env)
+        t, back = self.runner.t, int(self.tracker.lengths[env])
+        self._discard(slice(max(0, t - back), t + 1), env)
         if self.human_steps is not None:
-            self.human_steps.forget(env, int(self.started[env]))
+            self.human_steps.forget(env, self.started(env))
 
     def _discard(self, steps: Any, envs: Any) -> None:
         self.overrides.any = True

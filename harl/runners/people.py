@@ -6,6 +6,7 @@ step before, in the same episode.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from harl.buffers.demonstrations import Demonstration
 from harl.config import ConfigError
 from harl.envs.api import BoolArray, EnvStep, FloatArray
+from harl.envs.breaking_off import break_off
 from harl.experiment.episodes import EpisodeTracker
-from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
+from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage, Standing
 from harl.hitl.learning import Learning
 from harl.runners.people_counts import PeopleCounts
 
@@ -48,8 +50,6 @@ class People(ABC):
         """(N, A) the same of the step before."""
         self.fresh = np.ones(self.num_envs, np.bool_)
         """(N,) whether the running episode has no step before."""
-        self.started = np.full(self.num_envs, runner.env_steps, np.int64)
-        """(N,) count of environment steps at which the running episode began."""
         self.discarding = np.zeros(self.num_envs, np.bool_)
         """(N,) whether the running episode has been discarded."""
 
@@ -121,13 +121,27 @@ class People(ABC):
         starts = (self.source == Source.HUMAN) & (self.before == Source.POLICY) & ~self.fresh[:, None]
         return np.argwhere(starts)
 
-    def take_marks(self) -> None:
-        """Hear which episodes were discarded; before the step is counted."""
+    def take_marks(self, outcome: EnvStep) -> EnvStep:
+        """Hear which episodes were discarded, and begin the next ones; before the step is counted.
+
+        Returns:
+            The step with which the discarded episodes are over; environments that cannot be restarted go on with them,
+            unlearned and uncounted.
+        """
         for env in self.bridge.discarded():
             if not self.discarding[env]:
                 self.discarding[env] = True
                 self.tracker.discard(env)
                 self.forget(env)
+        if not self.discarding.any():
+            return outcome
+        outcome = break_off(self.runner.envs, outcome, np.flatnonzero(self.discarding).tolist())
+        counted = {name: np.where(self.discarding, np.nan, values) for name, values in outcome.metrics.items()}
+        return dataclasses.replace(outcome, metrics=counted)
+
+    def started(self, env: int) -> int:
+        """Count of environment steps at which the running episode began; before the step under way is counted."""
+        return self.runner.env_steps - int(self.tracker.lengths[env]) * self.num_envs
 
     def steps_back(self, credit: Credit) -> int | None:
         """How many steps of its environment a credit is behind the step under way; None where it names no step."""
@@ -139,9 +153,7 @@ class People(ABC):
         self.bridge.publish(outcome)
         self.counts.steps += 1
         self.before, self.fresh = self.source, outcome.ended.copy()
-        if self.fresh.any():
-            self.started[self.fresh] = self.runner.env_steps + self.num_envs
-            self.discarding &= ~self.fresh
+        self.discarding &= ~self.fresh
 
     # A run.
 
@@ -172,13 +184,14 @@ class People(ABC):
             notice=runner.logger.message,
             metrics=self.counts.mean,
             env_state=lambda: envs.get_state() if envs.can_save_state else None,
+            standing=Standing(runner.env_steps, self.tracker.numbers, self.tracker.lengths, self.tracker.returns),
         )
         self.bridge.attach(stage, first)
 
     def restart(self) -> None:
         """The environments were reset from outside."""
         self.source, self.before = np.zeros_like(self.before), np.zeros_like(self.before)
-        self.fresh[:], self.started[:], self.discarding[:] = True, self.runner.env_steps, False
+        self.fresh[:], self.discarding[:] = True, False
 
     def check(self, demonstration: Demonstration) -> None:
         """Raise `ConfigError` where a recording does not fit these agents."""
@@ -191,7 +204,6 @@ class People(ABC):
         return {
             "before": self.before.copy(),
             "fresh": self.fresh.copy(),
-            "started": self.started.copy(),
             "discarding": self.discarding.copy(),
             "counts": self.counts.get_state(),
         }
@@ -199,5 +211,5 @@ class People(ABC):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` gave."""
         self.before, self.source = state["before"].copy(), np.zeros_like(self.before)
-        self.fresh, self.started, self.discarding = (state[n].copy() for n in ("fresh", "started", "discarding"))
+        self.fresh, self.discarding = state["fresh"].copy(), state["discarding"].copy()
         self.counts.set_state(state["counts"])

@@ -170,3 +170,34 @@ def test_log_09_all_env_metrics_arrive_unless_some_are_named() -> None:
     metrics.add({"a": np.array([1.0]), "b": np.array([2.0])})
     assert metrics.drain() == {"env/a": 1.0, "env/b": 2.0}
     assert metrics.unseen == []
+
+
+def test_episodes_of_each_environment_are_numbered_and_their_place_survives_a_checkpoint() -> None:
+    first = EpisodeTracker(2, ["a", "b"])
+    for step in range(5):
+        add(first, [[1.0, 10.0], [2.0, 20.0]], [step in (1, 3), step == 2])
+    first.discard(0)
+    second = EpisodeTracker(2, ["a", "b"])
+    second.set_state(first.get_state())
+    for tracker in (first, second):
+        assert tracker.numbers.tolist() == [2, 1]
+        assert tracker.lengths.tolist() == [1, 2]
+        assert tracker.returns.tolist() == [[1.0, 10.0], [4.0, 40.0]]
+    add(second, [[0.0, 0.0]] * 2, [True, False])
+    assert second.numbers.tolist() == [3, 1]  # discarded ones have numbers too
+    second.reset()
+    assert second.numbers.tolist() == [3, 2]  # what was under way is over, what had not begun is not
+    assert second.lengths.tolist() == [0, 0]
+    assert first.numbers.tolist() == [2, 1]
+
+
+def test_older_checkpoint_without_numbers_counts_from_zero() -> None:
+    first = EpisodeTracker(1, ["a"])
+    add(first, [[1.0]], [True])
+    add(first, [[1.0]], [False])
+    state = first.get_state()
+    del state["numbers"]
+    second = EpisodeTracker(1, ["a"])
+    second.set_state(state)
+    assert second.numbers.tolist() == [0]
+    assert second.lengths.tolist() == [1]

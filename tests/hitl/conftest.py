@@ -10,12 +10,19 @@ from typing import Any
 
 import pytest
 
+from harl.envs.parallel import ParallelVectorEnv
 from tests.hitl.page_server import Peer
 from tests.hitl.windows import PATIENCE_MS, sees
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 """The system's own browser; none is downloaded."""
 HEIGHTS = {360: 740, 768: 1024, 1440: 900}
+
+
+@pytest.fixture
+def no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No environment can be restarted alone."""
+    monkeypatch.setattr(ParallelVectorEnv, "can_restart", False)
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ class Scripted:
         rewards: number of the step and rewards → rewards to learn from.
         credits: number of the step → amendments.
         discards: number of the step → environments.
+        late: number of the step after the last one of a rollout → amendments before it is learned from.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Scripted:
         rewards: Callable[[int, FloatArray], FloatArray] | None = None,
         credits: Mapping[int, Sequence[Credit]] | None = None,
         discards: Mapping[int, Sequence[int]] | None = None,
+        late: Mapping[int, Sequence[Credit]] | None = None,
     ) -> None:
         self._drive, self._rewards = drive, rewards
-        self._credits, self._discards = credits or {}, discards or {}
+        self._credits, self._discards, self._late = credits or {}, discards or {}, late or {}
         self.step = 0
         self.stages: list[Stage] = []
         self.first: list[EnvStep] = []
@@ -60,6 +62,8 @@ class Scripted:
         self.outcomes: list[EnvStep] = []
         self.earliest: list[int] = []
         self.closed: list[str] = []
+        self.lingered: list[int] = []
+        """`env_steps` of the last step before each time that late feedback was asked for."""
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
         self.stages.append(stage)
@@ -92,6 +96,10 @@ class Scripted:
         self.earliest.append(self.stages[-1].earliest())
         changed = rewards if self._rewards is None else self._rewards(self.step, rewards)
         return changed, self._credits.get(self.step, ())
+
+    def late_feedback(self) -> Sequence[Credit]:
+        self.lingered.append(self.asked[-1])
+        return self._late.get(self.step, ())
 
     def discarded(self) -> Sequence[int]:
         return self._discards.get(self.step, ())

@@ -64,6 +64,7 @@ def test_environment_is_given_what_people_do(tmp_path: Path) -> None:
     assert [episode.return_sum for episode in episodes] == [10.0] * 4
 
 
+@pytest.mark.usefixtures("no_restart")
 def test_discarded_episode_is_played_again(tmp_path: Path) -> None:
     bridge = Scripted(discards={2: [0]})
     episodes = played(tmp_path, bridge, T=5)

@@ -240,6 +240,7 @@ def test_value_mask_leaves_human_steps_out_of_the_value_loss(tmp_path: Path) -> 
 # Discarded episodes.
 
 
+@pytest.mark.usefixtures("no_restart")
 def test_discarded_episode_is_learned_from_by_nobody(tmp_path: Path) -> None:
     """Episodes of 7 steps; that of environment 0 which began at step 7 is discarded at step 9, in the next rollout
     (13) at last it is over. Environment 1 is discarded at step 2."""

@@ -173,6 +173,7 @@ def test_late_feedback_reaches_the_replay_and_the_second_buffer(tmp_path: Path, 
     assert episodes[0] == episodes[1]
 
 
+@pytest.mark.usefixtures("no_restart")
 def test_discarded_episode_is_never_drawn(tmp_path: Path) -> None:
     """Episodes of 7 steps; environment 0's second one (7 to 13) is discarded at step 10."""
     bridge = Scripted(between(1, 12, {(0, 1): 2}), discards={10: [0]})
@@ -185,6 +186,7 @@ def test_discarded_episode_is_never_drawn(tmp_path: Path) -> None:
     assert sum(column(runner.folder, "train/episodes")) == 2.0
 
 
+@pytest.mark.usefixtures("no_restart")
 def test_discarded_while_it_is_still_running_leaves_the_next_episode_alone(tmp_path: Path) -> None:
     runner = collect(tmp_path, Scripted(discards={18: [1]}))
     assert set(runner.buffer.sample(3000).index.tolist()) == set(range(40)) - {2 * t + 1 for t in range(14, 20)}

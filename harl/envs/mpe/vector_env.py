@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class MPEVectorEnv(VectorEnv):
 
     name = "mpe"
     can_save_state = True
+    can_restart = True
     episode_limit: int
 
     def __init__(
@@ -111,6 +113,12 @@ class MPEVectorEnv(VectorEnv):
             self._begin_episodes(np.flatnonzero(ended))
             obs, share_obs = self._observations()
         return self._record(obs, share_obs, rewards, ended, final_obs, final_share_obs)
+
+    def restart(self, envs: Sequence[int]) -> EnvStep:
+        for env_index in envs:
+            self._check_shown(env_index, "restart")
+        self._begin_episodes(np.asarray(envs, np.intp))
+        return self.observe()
 
     def observe(self) -> EnvStep:
         """What agents see now, as `reset` would return it, without changing anything; useful after `set_state`."""

@@ -128,7 +128,8 @@ class Chronicle:
         if len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
         if over:
-            self.recorder.end(env)
+            broken_off = outcome.broken_off is not None and bool(outcome.broken_off[env])
+            self.recorder.end(env, "discarded" if broken_off else None, partial=broken_off)
             self._running.discard(env)
 
     def forget_unwatched(self, envs: Collection[int]) -> None:
