@@ -88,6 +88,7 @@ class WebBridge(PeopleBridge):
                 )
             with self.room.changed:
                 self.room.changed.wait(min(left, 0.2))
+            self._meanwhile()
 
     def show(self, env: int, done: bool, at_once: bool) -> bool:
         """See `PeopleBridge`; nothing is drawn or encoded unless a frame is due for somebody who wants it."""
