@@ -1,4 +1,4 @@
-"""What people say while nothing moves is taken in and on the disk at once, and nothing is kept of who has not agreed."""
+"""What people say while nothing moves is on the disk at once, and nothing is kept of who has not agreed."""
 
 from __future__ import annotations
 
