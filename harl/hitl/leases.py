@@ -44,6 +44,8 @@ class Leases:
         """Seats that were ever taken, by environment and agent."""
         self.position: list[tuple[int, int]] = []
         """Episode and step of each environment, kept up while somebody is there."""
+        self.shown: dict[int, tuple[int, int]] = {}
+        """Environment → episode and step of the newest frame of it."""
         self.rate = config.fps
         """Steps a second that people see, for the age of what they saw."""
         self.events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=4096)

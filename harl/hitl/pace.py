@@ -108,8 +108,7 @@ class Pace:
             if state != self._told:
                 self.tell()
             if state not in ("free", self._before):
-                # What people saw last may have flown by: they see how things are now before anything else happens.
-                room.newcomers |= {person.env for person in room.people.values() if person.here}
+                self._show_now()
                 self._due = room.clock() if self._before == "free" else self._due
             self._before = state
         if state == "paused":
@@ -121,6 +120,12 @@ class Pace:
         elif state == "lockstep":
             return self._until_acted(stopping, meanwhile)
         return False
+
+    def _show_now(self) -> None:
+        """Have those who saw last what has passed by since see how it stands, before anything else happens."""
+        room = self.room
+        watched = {person.env for person in room.people.values() if person.here}
+        room.newcomers |= {env for env in watched if room.shown.get(env) != room.position[env]}
 
     def _while_paused(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
         room = self.room
@@ -153,6 +158,8 @@ class Pace:
                 for env, seat in seats
             )
 
+        if room.driven():
+            self._show_now()
         deadline = room.clock() + room.config.timeout_s
         in_time = self._wait(acted, stopping, meanwhile, lambda: deadline)
         with room.changed:

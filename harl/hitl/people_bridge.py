@@ -76,6 +76,13 @@ class PeopleBridge(Bridge):
             Whether a frame went out.
         """
 
+    def _shown(self, env: int, done: bool, at_once: bool) -> bool:
+        """`show`, and note of what."""
+        sent = self.show(env, done, at_once)
+        if sent:
+            self.room.shown[env] = self.room.position[env]
+        return sent
+
     # What the run calls.
 
     def attach(self, stage: Stage, first: EnvStep) -> None:
@@ -196,7 +203,7 @@ class PeopleBridge(Bridge):
             )
         for env in watched:
             applied = any(not drive.held.shown for drive in self._drives.get(env, ()))
-            if self.show(env, bool(outcome.ended[env]), applied):
+            if self._shown(env, bool(outcome.ended[env]), applied):
                 for drive in self._drives.get(env, ()):
                     drive.held.shown = True
 
@@ -274,7 +281,7 @@ class PeopleBridge(Bridge):
             envs = sorted(self.room.newcomers)
             self.room.newcomers.clear()
         for env in envs:
-            self.show(env, False, True)
+            self._shown(env, False, True)
 
     def _take_feedback(self) -> None:
         """Find out which steps feedback is about, and what it comes to."""

@@ -78,11 +78,24 @@ def test_whoever_ends_a_free_run_sees_how_it_stands_before_the_next_step(how):
     made.pace.hold(no, meanwhile)
     assert shown[0] == [0]
     assert time.monotonic() - started >= 0.15, "and has time to look"
-    shown.clear()
-    made.drain_events()
-    made.set_pace("t", "step", None)
+
+
+def test_whoever_is_awaited_sees_what_for():
+    made = room(time.monotonic, pace="lockstep", timeout_s=0.2)
+    shown = []
+
+    def meanwhile():
+        shown.extend(made.newcomers)
+        made.shown |= {env: made.position[env] for env in made.newcomers}
+        made.newcomers.clear()
+
+    made.pace.hold(no, meanwhile)  # nobody drives: it goes on without showing every step
+    assert not shown
+    made.position[0] = (3, 7)
+    made.control("c", "request", "mover", "toggle")
     made.pace.hold(no, meanwhile)
-    assert [0] not in shown, "once"
+    made.pace.hold(no, meanwhile)
+    assert shown == [0], "and once is enough"
 
 
 def test_a_pause_holds_until_it_is_lifted():
