@@ -172,6 +172,7 @@ class People(ABC):
             notice=runner.logger.message,
             metrics=self.counts.mean,
             env_state=lambda: envs.get_state() if envs.can_save_state else None,
+            seed_of=lambda env: None if runner.reset_seeds is None else runner.reset_seeds[env],
         )
         self.bridge.attach(stage, first)
 
