@@ -18,6 +18,7 @@ from harl.config import (
     normalise_overrides,
     to_config,
 )
+from harl.config.hitl_schema import LEARNING_KEYS
 
 ALGORITHMS = ", ".join(sorted(ALGO_SCHEMAS))
 
@@ -92,6 +93,27 @@ def test_keys_that_would_have_no_effect_are_refused_with_the_reason(key):
     assert error.startswith(f"algo.{key} is not taken: the ")
     assert "hatrpo" in error
     assert check_overrides(["algo=haa2c", f"algo.{key}=1"]) == []
+
+
+@pytest.mark.parametrize("name", LEARNING_KEYS)
+def test_render_never_learns_and_says_so_to_whoever_types_how(name):
+    typed, value = f"hitl.{name}", "x"
+    with pytest.raises(ConfigError) as caught:
+        compose(["hitl=web", f"{typed}={value}"], config_name="render")
+    (error,) = caught.value.errors
+    assert error.startswith(f"{typed}={value}: harl.render records what people do and never learns from it")
+    assert check_overrides(["hitl=web", f"{typed}={value}"]) == [], "it is a key of a training"
+
+
+def test_render_takes_what_says_how_people_take_part_and_passes_over_what_a_file_says_of_learning(tmp_path):
+    section = ["hitl=web", "hitl.takeover={learn: mask, idle_s: 3}"]
+    assert len(check_overrides(section, config_name="render")) == 1
+    assert check_overrides(["hitl=web", "hitl.takeover={idle_s: 3}", "hitl.pace=free"], config_name="render") == []
+    (tmp_path / "hitl").mkdir()
+    file = "# @package hitl\ndefaults: [web, _self_]\ntakeover: {learn: mask}\n"
+    (tmp_path / "hitl" / "study.yaml").write_text(file, encoding="utf-8")
+    composed = compose(["hitl=study"], config_name="render", extra_config_dirs=[tmp_path])
+    assert composed.hitl.takeover.learn == "mask"
 
 
 def test_cfg13_an_algorithm_that_is_not_there_is_refused_with_those_that_are():

@@ -13,7 +13,7 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from harl.config.algo_schema import ALGO_SCHEMAS
 from harl.config.env_schema import ENV_SCHEMAS
 from harl.config.fields import ConfigError
-from harl.config.hitl_schema import HITL_SCHEMAS
+from harl.config.hitl_schema import HITL_SCHEMAS, LEARNING_KEYS
 from harl.config.names import did_you_mean, nearest_key
 from harl.config.overrides import is_group, open_tree, parse, typed_value, unknown_choice
 from harl.config.schema import Leaf, all_leaves, config_leaves, refusals, render_leaves
@@ -100,6 +100,8 @@ class _Keys:
         self.groups = tree.groups()
         self.known, self.refused = _schema_keys(tree.config_name, composed)
         self.sections = {".".join(parts[:i]) for parts in map(_parts, self.known) for i in range(1, len(parts))}
+        self.idle = {f"hitl.{name}" for name in LEARNING_KEYS} if tree.config_name == "render" else set()
+        """Keys that exist and can mean nothing; those that come with a choice are passed over, a typed one is not."""
         self.hydra = composed["hydra"]
 
     def check(self, key: str, override: Override) -> Iterator[str]:
@@ -111,6 +113,8 @@ class _Keys:
             yield f"{override.input_line}: choose it by {group}=<name>, so that its settings come with it"
         elif key in self.sections:
             yield from self._check_section(key, override)
+        elif key in self.idle:
+            yield self._idle(key, override)
         elif key in self.known:
             if override.type is OverrideType.ADD:
                 yield f"{override.input_line}: {key} is there already; leave out the +"
@@ -125,6 +129,7 @@ class _Keys:
             inside = [name for name in self.known if name.startswith(f"{key}.")]
             yield f"{override.input_line}: {key} is a section; set its keys: {', '.join(inside)}"
             return
+        yield from (self._idle(name, override) for name in _dotted(value, f"{key}.") if name in self.idle)
         for name, item in value.items():
             if f"{key}.{name}" not in self.known and not isinstance(item, dict):
                 yield self._unknown(f"{key}.{name}")
@@ -135,6 +140,12 @@ class _Keys:
         if parent in self.known and get_origin(self.known[parent].hint) is tuple:
             return last.isdigit()
         return any(get_origin(leaf.hint) is dict and key.startswith(f"{name}.") for name, leaf in self.known.items())
+
+    def _idle(self, key: str, override: Override) -> str:
+        return (
+            f"{override.input_line}: harl.render records what people do and never learns from it, so {key} means "
+            "nothing here; leave it out"
+        )
 
     def _unknown(self, key: str) -> str:
         if key in self.refused:

@@ -11,6 +11,13 @@ TAKEOVER_MODES = ("auto", "mask_bc", "mask", "executed", "rlpd", "replay", "rlif
 REWARD_MODES = ("shape", "replace", "log")
 """What a person's praise and blame do to the reward."""
 
+LEARNING_KEYS = (
+    *("takeover.learn", "takeover.bc_coef", "takeover.bc_anneal", "takeover.bc_filter", "takeover.bc_agents"),
+    *("takeover.cut_trace", "takeover.value_mask", "takeover.takeover_penalty", "takeover.demo_fraction"),
+    *("takeover.buffer_size", "reward.learn", "reward.weight", "reward.anneal", "demonstrations"),
+)
+"""Keys of the section that say how is learned from people, and nothing else."""
+
 _PORT = limits(at_least=0, at_most=65_535)
 
 

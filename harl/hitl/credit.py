@@ -99,7 +99,9 @@ class Ledger:
             del self.pending[: -REMEMBERED // 2]
 
     def show(self, episode: int, step: int, at: float) -> None:
-        """A frame is shown after it."""
+        """A frame is shown after it; one that is shown again, to those who have just come, is on others' screens."""
+        if self.frames and (self.frames[-1].episode, self.frames[-1].step) == (episode, step):
+            return
         self.frames.append(Shown(episode, step, at, tuple(self.pending)))
         self.pending.clear()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harl.config import ConfigError
 from harl.experiment.files import StorageError
-from harl.hitl.recording.csv_export import to_csv
-from harl.hitl.recording.minari_export import check_installed, to_minari
+from harl.hitl.recording.csv_export import check_free, to_csv
+from harl.hitl.recording.minari_export import check_installed, check_sessions, to_minari
 from harl.hitl.recording.recordings import find_sessions
 
 
@@ -27,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.format != "csv":
             check_installed()
         sessions = find_sessions(options.folder)
+        # Before anything is written: nothing that is there is mixed with what comes, or replaced.
+        if options.format != "minari":
+            check_free(options.to)
+        if options.format != "csv":
+            check_sessions(sessions, options.to, options.name, options.discarded)
         if options.format != "minari":
             for path in to_csv(sessions, options.to, options.discarded):
                 print(path)

@@ -44,12 +44,16 @@ class Leases:
         """Seats that were ever taken, by environment and agent."""
         self.position: list[tuple[int, int]] = []
         """Episode and step of each environment, kept up while somebody is there."""
+        self.shown: dict[int, tuple[int, int]] = {}
+        """Environment → episode and step of the newest frame of it."""
         self.rate = config.fps
         """Steps a second that people see, for the age of what they saw."""
         self.events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=4096)
         """What happened, for the recording: kind and fields."""
         self.occupied = False
         """Whether anybody is there; read without the lock."""
+        self.newcomers: set[int] = set()
+        """Environments that somebody has begun to look at, or is about to drive in, since the last frame."""
         self._agents: dict[str, int] = {}
 
     # People.
@@ -116,7 +120,8 @@ class Leases:
                 return
             ttl = min(ttl_ms, self.config.takeover.lease_ttl_ms) / 1000
             seat.heard = now
-            if self._too_old(person.env, seen_ep, seen_step):
+            # Doing nothing is no answer to anything that was seen: it is never too late for letting go of all keys.
+            if parsed is not None and self._too_old(person.env, seen_ep, seen_step):
                 self._ack(who, agent, seq, "stale", "what was seen is over")
                 self._reject(person, agent, seq, "stale")
                 return
@@ -194,10 +199,14 @@ class Leases:
     # Within.
 
     def _count(self, kind: str, **fields: Any) -> None:
-        """Note who comes and goes, and wake whoever waits for people."""
+        """Note what happened, and wake whoever waits for people."""
         self.occupied = any(person.here for person in self.people.values())
         self.events.append((kind, {**fields, "t": self.clock()}))
         self.changed.notify_all()
+
+    def _moved(self, kind: str, person: Person, **fields: Any) -> None:
+        """Note that somebody comes or goes; of those who may not be recorded, that it was somebody and no more."""
+        self._count(kind, **({"name": person.name, **fields} if person.recorded else {}))
 
     def _person(self, who: str) -> Person:
         if who not in self.people:

@@ -40,6 +40,8 @@ class Pace:
         self._due = 0.0
         self._paused_at = 0.0
         self._told: Speed = "free"
+        self._before: Speed = "free"
+        """How the run went at the last step."""
 
     def ask(self, name: str, op: str, value: float | None) -> None:
         """Do what a trainer asks for: pause, resume, step or speed."""
@@ -89,12 +91,13 @@ class Pace:
             "type": "pace", "state": state, "fps": self.room.config.fps, "speed": self.speed, "by": self.paused_by,
         }  # fmt: skip
 
-    def hold(self, stopping: Callable[[], bool], show: Callable[[], None]) -> bool:
+    def hold(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
         """Wait until the next step is due.
 
         Args:
             stopping: whether the run shall stop: then there is no waiting.
-            show: called, without the lock, when somebody has come in to look while nothing moves.
+            meanwhile: called, without the lock, when there is news while nothing moves: somebody has come in to look,
+                or has said something.
 
         Returns:
             Whether drivers were awaited and have not acted in time.
@@ -104,32 +107,42 @@ class Pace:
             state = self.state()
             if state != self._told:
                 self.tell()
+            if state not in ("free", self._before):
+                self._show_now()
+                self._due = room.clock() if self._before == "free" else self._due
+            self._before = state
         if state == "paused":
-            self._while_paused(stopping, show)
+            self._while_paused(stopping, meanwhile)
             with room.changed:
-                state = self.state()
+                state = self._before = self.state()
         if state == "realtime":
-            self._until_due(stopping, show)
+            self._until_due(stopping, meanwhile)
         elif state == "lockstep":
-            return self._until_acted(stopping, show)
+            return self._until_acted(stopping, meanwhile)
         return False
 
+    def _show_now(self) -> None:
+        """Have those who saw last what has passed by since see how it stands, before anything else happens."""
+        room = self.room
+        watched = {person.env for person in room.people.values() if person.here}
+        room.newcomers |= {env for env in watched if room.shown.get(env) != room.position[env]}
+
     def linger(
-        self, over: Callable[[], bool], stopping: Callable[[], bool], show: Callable[[], None], until: float
+        self, over: Callable[[], bool], stopping: Callable[[], bool], meanwhile: Callable[[], None], until: float
     ) -> bool:
         """Wait for something of people, up to a time on the room's clock.
 
         Args:
             over: whether it has come; asked with the lock.
-            stopping, show: as for `hold`.
+            stopping, meanwhile: as for `hold`.
             until: the end of all waiting.
 
         Returns:
             Whether it came.
         """
-        return self._wait(over, stopping, show, lambda: until)
+        return self._wait(over, stopping, meanwhile, lambda: until)
 
-    def _while_paused(self, stopping: Callable[[], bool], show: Callable[[], None]) -> None:
+    def _while_paused(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
         room = self.room
 
         def over() -> bool:
@@ -138,18 +151,18 @@ class Pace:
                 self.tell()
             return self.paused_by is None or self.single_steps > 0
 
-        self._wait(over, stopping, show, None)
+        self._wait(over, stopping, meanwhile, None)
         with room.changed:
             self.single_steps = max(0, self.single_steps - 1)
 
-    def _until_due(self, stopping: Callable[[], bool], show: Callable[[], None]) -> None:
+    def _until_due(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
         clock, period = self.room.clock, 1.0 / (self.room.config.fps * self.speed)
         now = clock()
         # After a long update there is nothing to catch up with.
         self._due = max(self._due + period, now) if now - self._due < 5 * period else now
-        self._wait(lambda: clock() >= self._due or self.paused_by is not None, stopping, show, lambda: self._due)
+        self._wait(lambda: clock() >= self._due or self.paused_by is not None, stopping, meanwhile, lambda: self._due)
 
-    def _until_acted(self, stopping: Callable[[], bool], show: Callable[[], None]) -> bool:
+    def _until_acted(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
         room = self.room
 
         def acted() -> bool:
@@ -160,8 +173,10 @@ class Pace:
                 for env, seat in seats
             )
 
+        if room.driven():
+            self._show_now()
         deadline = room.clock() + room.config.timeout_s
-        in_time = self._wait(acted, stopping, show, lambda: deadline)
+        in_time = self._wait(acted, stopping, meanwhile, lambda: deadline)
         with room.changed:
             self.misses = 0 if in_time else self.misses + 1
             self.timeouts += not in_time
@@ -176,7 +191,7 @@ class Pace:
         self,
         over: Callable[[], bool],
         stopping: Callable[[], bool],
-        show: Callable[[], None],
+        meanwhile: Callable[[], None],
         deadline: Callable[[], float] | None,
     ) -> bool:
         """Wait for `over`; returns whether it came before the deadline."""
@@ -190,5 +205,5 @@ class Pace:
                     return False
                 if not room.newcomers:
                     room.changed.wait(left)
-            if room.newcomers:
-                show()
+            if room.news:
+                meanwhile()

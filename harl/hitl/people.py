@@ -51,6 +51,8 @@ class Person:
     """Number of their newest input or feedback."""
     rtt_ms: float | None = None
     """Median of what their last pings took."""
+    recorded: bool = True
+    """Whether anything of them may be recorded: not before they have agreed to the terms, where there are any."""
     acted_at: float = float("-inf")
     """When they last drove or gave feedback."""
     answers: dict[str, str | float] = field(default_factory=dict)

@@ -30,6 +30,8 @@ RATE_STEPS = 2000
 
 ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "lost the connection", "back": "is back"}
 """What is said in the log of the run."""
+STRANGER = "somebody who has not agreed to the terms"
+"""Of whom nothing is recorded, the pseudonym neither."""
 SourceArray = NDArray[np.int8]
 
 
@@ -52,6 +54,8 @@ class PeopleBridge(Bridge):
         self._moment: Moment | None = None
         """The step under way, where somebody is there."""
         self._seen: tuple[FloatArray, FloatArray | None]
+        self._credits: list[Credit] = []
+        """What feedback has come to that was taken in while the run waited."""
         self.chronicle: Chronicle | None = None
         self.rewards: FloatArray = np.zeros((0, 0), np.float32)
         self.source: SourceArray = np.zeros((0, 0), np.int8)
@@ -71,6 +75,13 @@ class PeopleBridge(Bridge):
         Returns:
             Whether a frame went out.
         """
+
+    def _shown(self, env: int, done: bool, at_once: bool) -> bool:
+        """`show`, and note of what."""
+        sent = self.show(env, done, at_once)
+        if sent:
+            self.room.shown[env] = self.room.position[env]
+        return sent
 
     # What the run calls.
 
@@ -130,13 +141,13 @@ class PeopleBridge(Bridge):
         self._drives, self._moment = {}, None
         if not room.occupied:
             if self.config.pace == "realtime":
-                room.pace.hold(self._stage.stopping, self._show_to_newcomers)
+                room.pace.hold(self._stage.stopping, self._meanwhile)
             self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
             return Override(proposed, None, None)
         stage = self._stage
         if room.newcomers:  # while nobody was there, places were not kept up
             self._place(room.watched())
-        missed = room.pace.hold(stage.stopping, self._show_to_newcomers)
+        missed = room.pace.hold(stage.stopping, self._meanwhile)
         room.expire()
         previous = self.actions
         actions, source = proposed, np.zeros(self.source.shape, np.int8)
@@ -163,38 +174,42 @@ class PeopleBridge(Bridge):
     def override_rewards(self, env_steps: int, rewards: FloatArray) -> tuple[FloatArray, Sequence[Credit]]:
         """See `Bridge`."""
         self.rewards = rewards[..., 0]
-        if not (self.room.occupied or self.room.feedback_box):
+        if not (self.room.occupied or self.room.feedback_box or self._credits):
             return rewards, ()
-        return rewards, self._take_feedback()
+        self._take_feedback()
+        return rewards, self._collected()
 
     def late_feedback(self) -> Sequence[Credit]:
         """See `Bridge`; waits for at most `hitl.reward.feedback_grace_s`, and only while somebody may give any."""
-        until, credits = self.clock() + self.config.reward.feedback_grace_s, self._take_feedback()
+        until = self.clock() + self.config.reward.feedback_grace_s
+        self._take_feedback()
+        found = self._collected()
         if not self.crediting.weight(self.env_steps):
-            return credits
+            return found
         pace, stopping = self.room.pace, self._stage.stopping
 
         def something() -> bool:
-            return bool(self.room.feedback_box) or not self._feedback_may_come()
+            return bool(self.room.feedback_box or self._credits) or not self._feedback_may_come()
 
         while self.clock() < until and self._feedback_may_come():
-            came = pace.linger(something, stopping, self._show_to_newcomers, until)
-            credits += self._take_feedback()
+            came = pace.linger(something, stopping, self._meanwhile, until)
+            self._take_feedback()
+            found += self._collected()
             if not came:
                 break
-        return credits
+        return found
 
     def publish(self, outcome: EnvStep) -> None:
         """See `Bridge`."""
         self.returns += outcome.rewards[..., 0]
         self.step += 1
         room = self.room
-        watched = room.watched() if room.occupied else set()
+        watched, witnessed = (room.watched(), room.witnessed()) if room.occupied else (set(), set())
         for env in watched:
             self.crediting.note(env, self.env_steps, self.rewards[env])
             if env == self.config.env_index:
                 self.recent.append(env in self._drives)
-        self._write(outcome, watched)
+        self._write(outcome, witnessed)
         ended = np.flatnonzero(outcome.ended)
         for over in ended.tolist():
             self.last_return[over], self.returns[over] = self.returns[over], 0.0
@@ -202,13 +217,13 @@ class PeopleBridge(Bridge):
         self.episode[ended] += 1
         self.step[ended] = 0
         self._place(watched)
-        if watched and self.chronicle is not None:
+        if witnessed and self.chronicle is not None:
             self.chronicle.follow(
-                watched, self.episode.tolist(), self.step.tolist(), self.env_steps + len(self.step), outcome
+                witnessed, self.episode.tolist(), self.step.tolist(), self.env_steps + len(self.step), outcome
             )
         for env in watched:
             applied = any(not drive.held.shown for drive in self._drives.get(env, ()))
-            if self.show(env, bool(outcome.ended[env]), applied):
+            if self._shown(env, bool(outcome.ended[env]), applied):
                 for drive in self._drives.get(env, ()):
                     drive.held.shown = True
 
@@ -220,12 +235,13 @@ class PeopleBridge(Bridge):
 
     def close(self, reason: str) -> None:
         """See `Bridge`."""
-        if self.chronicle is not None and not self._closed:
-            self._take_marks()
-            for kind, fields in self.room.drain_events():
-                self.chronicle.event(kind, fields)
-            self.chronicle.close(reason)
+        if self._closed:
+            return
         self._closed = True
+        if self.stage is not None:
+            self._hear()
+        if self.chronicle is not None:
+            self.chronicle.close(reason)
 
     # Within.
 
@@ -259,13 +275,6 @@ class PeopleBridge(Bridge):
         """Share of human steps among the last ones of the shown environment."""
         return sum(self.recent) / len(self.recent) if self.recent else 0.0
 
-    def _take_feedback(self) -> list[Credit]:
-        """Amendments that all feedback comes to that is there."""
-        credits: list[Credit] = []
-        while self.room.feedback_box:
-            credits += self.crediting.take(self.room.feedback_box.popleft(), self.env_steps)
-        return credits
-
     def _feedback_may_come(self) -> bool:
         """Whether anybody who may praise and blame has been shown anything."""
         shown = {env for env, ledger in self.crediting.ledgers.items() if ledger.frames}
@@ -291,35 +300,53 @@ class PeopleBridge(Bridge):
                 actions[env, agent] = previous[env, agent]
                 source[env, agent] = Source.PREVIOUS
 
-    def _show_to_newcomers(self) -> None:
-        """Show what stands still to those who have just come."""
+    def _meanwhile(self) -> None:
+        """While the run waits: write down what people say, and show what stands still to those who have just come."""
+        self._hear()
         with self.room.changed:
             envs = sorted(self.room.newcomers)
             self.room.newcomers.clear()
         for env in envs:
-            self.show(env, False, True)
+            self._shown(env, False, True)
 
-    def _write(self, outcome: EnvStep, watched: set[int]) -> None:
-        """Record what happened and what was done."""
+    def _take_feedback(self) -> None:
+        """Find out which steps feedback is about, and what it comes to."""
+        while self.room.feedback_box:
+            self._credits += self.crediting.take(self.room.feedback_box.popleft(), self.env_steps)
+
+    def _collected(self) -> list[Credit]:
+        """Amendments since the last time."""
+        found, self._credits = self._credits, []
+        return found
+
+    def _hear(self) -> None:
+        """Take in, and write down, what people have done and said since the last time."""
         events = self.room.drain_events()
         for kind, fields in events:
-            if kind in ARRIVALS:
-                self._stage.notice(f"people: {fields['name']} {ARRIVALS[kind]}")
-        if self._moment is None and not events:
+            if kind in ARRIVALS and not self._closed:  # else the log of the run may be closed too
+                self._stage.notice(f"people: {fields.get('name', STRANGER)} {ARRIVALS[kind]}")
+            if (kind not in ARRIVALS or "name" in fields) and (chronicle := self._chronicle_for_people()) is not None:
+                chronicle.event(kind, fields)
+        self._take_marks()
+        self._take_feedback()
+
+    def _write(self, outcome: EnvStep, witnessed: set[int]) -> None:
+        """Record a step, of the environments that people look at who may be recorded."""
+        self._hear()
+        if self._moment is None:
+            if self.chronicle is not None:
+                self.chronicle.forget_unwatched(witnessed)
             return
-        chronicle = self._chronicle_for_people()
+        chronicle = self._chronicle_for_people() if witnessed or self._drives else self.chronicle
         if chronicle is None:
             return
-        for kind, fields in events:
-            chronicle.event(kind, fields)
-        if self._moment is not None:
-            if self._drives:
-                self._moment.log_probs = self._log_probs(self._moment)
-            for env in watched | set(self._drives):
-                place = int(self.episode[env]), int(self.step[env]) - 1
-                weight = self.crediting.weight(self.env_steps)
-                chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in watched, weight)
-        chronicle.forget_unwatched(watched)
+        if self._drives:
+            self._moment.log_probs = self._log_probs(self._moment)
+        for env in witnessed | set(self._drives):
+            place = int(self.episode[env]), int(self.step[env]) - 1
+            weight = self.crediting.weight(self.env_steps)
+            chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in witnessed, weight)
+        chronicle.forget_unwatched(witnessed)
 
     def _chronicle_for_people(self) -> Chronicle | None:
         """The recording; it begins with the first person."""

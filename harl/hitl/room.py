@@ -74,8 +74,6 @@ class Room(Leases):
         self.marks: deque[Mark] = deque(maxlen=256)
         self.env_steps = 0
         """Environment steps that the policies have learned from."""
-        self.newcomers: set[int] = set()
-        """Environments that somebody has begun to look at since the last frame."""
         self.about: dict[str, Any] = {}
         """What does not change: the run, its agents, what is learned."""
 
@@ -96,8 +94,18 @@ class Room(Leases):
         device: str,
         agents: tuple[str, ...] | None = None,
         consent: str | None = None,
+        recorded: bool = True,
     ) -> str:
-        """Somebody comes in, having agreed to a version of the terms where there are any.
+        """Somebody comes in.
+
+        Args:
+            who: id of their session.
+            name: pseudonym that they ask for.
+            role: what they may do.
+            device: desktop, touch or script.
+            agents: those that they may drive; None for all.
+            consent: version of the terms that they have agreed to, where there are any.
+            recorded: False for those who have not agreed to them: nothing of them is recorded.
 
         Returns:
             The name that they go by: with a number where somebody of that name is there already.
@@ -108,8 +116,9 @@ class Room(Leases):
             taken = {person.name for person in self.people.values()}
             numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
             own = name if name not in taken else next(other for other in numbered if other not in taken)
-            self.people[who] = Person(who, own, role, device, agents, self.config.env_index)
-            self._count("connect", name=own, role=role, device=device, consent_version=consent)
+            person = Person(who, own, role, device, agents, self.config.env_index, recorded=recorded)
+            self.people[who] = person
+            self._moved("connect", person, role=role, device=device, consent_version=consent)
             return own
 
     def away(self, who: str) -> None:
@@ -119,14 +128,15 @@ class Room(Leases):
             if person is not None:
                 person.here = False
                 self._free_all(who, "expired", "the connection dropped")
-                self._count("away", name=person.name)
+                self._moved("away", person)
 
     def back(self, who: str) -> None:
         """They are back within the grace."""
         with self.changed:
-            self._person(who).here = True
-            self.newcomers.add(self._person(who).env)
-            self._count("back", name=self._person(who).name)
+            person = self._person(who)
+            person.here = True
+            self.newcomers.add(person.env)
+            self._moved("back", person)
 
     def leave(self, who: str, cause: str) -> None:
         """Their session is over."""
@@ -135,7 +145,7 @@ class Room(Leases):
             if person is not None:
                 self._free_all(who, "released", cause, person)
                 self.pace.left()
-                self._count("disconnect", name=person.name, cause=cause)
+                self._moved("disconnect", person, cause=cause)
 
     def watch(self, who: str, env: int, mode: Show, fps: float, max_px: int) -> None:
         """They look at an environment, as pictures, as a drawing, or at its numbers alone."""
@@ -242,6 +252,11 @@ class Room(Leases):
 
     # The run.
 
+    @property
+    def news(self) -> bool:
+        """Whether the run has anything to show, to take in, or to write down; read without the lock."""
+        return bool(self.newcomers or self.events or self.marks or self.feedback_box)
+
     def watchers(self, env: int) -> list[Person]:
         """Who looks at an environment now."""
         with self.changed:
@@ -256,6 +271,11 @@ class Room(Leases):
         """Environments that somebody looks at who may praise and blame."""
         with self.changed:
             return {person.env for person in self.people.values() if person.here and person.may("trainer")}
+
+    def witnessed(self) -> set[int]:
+        """Environments that somebody looks at who may be recorded."""
+        with self.changed:
+            return {person.env for person in self.people.values() if person.here and person.recorded}
 
     def taking_part(self) -> bool:
         """Whether anybody drives, or has driven or given feedback within the last seconds."""

@@ -33,10 +33,10 @@ class SitePace(Pace):
 
     bridge: SharpieBridge
 
-    def hold(self, stopping: Callable[[], bool], show: Callable[[], None]) -> bool:
+    def hold(self, stopping: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
         """See `Pace`."""
         missed = self.bridge.wait_for_answers(stopping)
-        return super().hold(stopping, show) if missed is None else missed
+        return super().hold(stopping, meanwhile) if missed is None else missed
 
 
 class SharpieBridge(PeopleBridge):

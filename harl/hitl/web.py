@@ -18,6 +18,9 @@ from harl.hitl.people_bridge import PeopleBridge
 
 SIZES = (128, 256, 512, 1024, 2048)
 """Sizes in which pictures are made; each is made once for all who want it."""
+EARLY = 0.25
+"""Share of the time between two frames by which one may come early: steps at the rate of the frames are all shown,
+however unevenly they come."""
 SPEED_OVER_S = 1.0
 """Seconds over which speeds are measured."""
 
@@ -89,17 +92,19 @@ class WebBridge(PeopleBridge):
                 )
             with self.room.changed:
                 self.room.changed.wait(min(left, 0.2))
+            self._meanwhile()
 
     def show(self, env: int, done: bool, at_once: bool) -> bool:
         """See `PeopleBridge`; nothing is drawn or encoded unless a frame is due for somebody who wants it."""
         watchers = self.room.watchers(env)
         if not watchers:
             return False
-        now = self.clock()
-        if not at_once and env not in self.room.newcomers and now < self._next_frame.get(env, 0.0):
+        now, period = self.clock(), 1.0 / max(person.fps for person in watchers)
+        due = self._next_frame.get(env, 0.0)
+        if not at_once and env not in self.room.newcomers and now < due - EARLY * period:
             return False
         self.room.newcomers.discard(env)
-        self._next_frame[env] = now + 1.0 / max(person.fps for person in watchers)
+        self._next_frame[env] = max(due + period, now + period / 2)
         self._measure(now)
         wanted = {person.show if person.show != "jpeg" else _size(person.max_px) for person in watchers}
         payloads: dict[str | int, tuple[Codec, bytes]] = {}

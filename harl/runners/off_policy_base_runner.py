@@ -138,7 +138,7 @@ class OffPolicyBaseRunner(Runner):
             self._start_envs(self.seeds.env_seeds(Purpose.TRAIN_ENVS, self.train_config.n_rollout_threads))
 
     def _start_envs(self, seeds: list[int]) -> None:
-        first = self.envs.reset(seeds)
+        first, self.reset_seeds = self.envs.reset(seeds), seeds
         check_finite(first, self.layout, self.env_steps)
         self.now = Seen.of(first)
 

@@ -159,7 +159,7 @@ class OnPolicyBaseRunner(Runner):
         )
 
     def _start_envs(self, seeds: list[int]) -> None:
-        first = self.envs.reset(seeds)
+        first, self.reset_seeds = self.envs.reset(seeds), seeds
         check_finite(first, self.layout, self.env_steps)
         self.buffer.set_first(first)
 

@@ -185,6 +185,7 @@ class People(ABC):
             metrics=self.counts.mean,
             env_state=lambda: envs.get_state() if envs.can_save_state else None,
             standing=Standing(runner.env_steps, self.tracker.numbers, self.tracker.lengths, self.tracker.returns),
+            seed_of=lambda env: None if runner.reset_seeds is None else runner.reset_seeds[env],
         )
         self.bridge.attach(stage, first)
 

@@ -63,7 +63,7 @@ class Playback:
         with contextlib.ExitStack() as stack:
             shown = self.options.video or self.bridge is not None
             envs = stack.enter_context(contextlib.closing(make_envs(self.policy.config.env, 1, shown)))
-            audience = None if self.bridge is None else Audience(self.bridge, self._stage(envs))
+            audience = None if self.bridge is None else Audience(self.bridge, self._stage(envs, seeds))
             film = None
             if self.options.video:
                 film = stack.enter_context(Film(envs, self.folder.videos, self._stem, self.options.fps))
@@ -81,7 +81,7 @@ class Playback:
         self.videos = [] if film is None else film.paths
         return episodes
 
-    def _stage(self, envs: VectorEnv) -> Stage:
+    def _stage(self, envs: VectorEnv, seeds: Sequence[int]) -> Stage:
         """What people are told of the playback."""
         config, team = self.policy.config, self.policy.team
         name = config.algo.algo.name
@@ -108,6 +108,7 @@ class Playback:
             notice=print,
             metrics=lambda numbers: None,
             env_state=lambda: envs.get_state() if envs.can_save_state else None,
+            seed_of=lambda env: seeds[env],
         )
 
     def summary(self, episodes: Sequence[Episode]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from harl.buffers.demonstrations import Demonstration
@@ -25,6 +25,8 @@ class WithPeople:
     family: ClassVar[Family]
     learning: Learning | None = None
     """How is learned from people; None without any."""
+    reset_seeds: Sequence[int] | None = None
+    """Of the environments; None where they were brought back from a checkpoint."""
     people: People | None = None
     """The people whom the learners learn from, now or from recordings; None without any."""
 

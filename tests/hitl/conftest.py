@@ -64,8 +64,15 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         if message.type in ("error", "warning"):
             faults.append(f"{message.type}: {message.text}")
 
-    def open_window(link: str, width: int = 1440, prepare: Callable[[Any], None] | None = None, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": HEIGHTS[width]}, **options)
+    def open_window(
+        link: str,
+        width: int = 1440,
+        height: int | None = None,
+        prepare: Callable[[Any], None] | None = None,
+        **options: Any,
+    ) -> Any:
+        viewport = {"width": width, "height": HEIGHTS[width] if height is None else height}
+        context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)

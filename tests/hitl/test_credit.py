@@ -85,3 +85,13 @@ def test_memory_is_bounded():
     assert len(ledger.said) <= 4096
     assert len(ledger.pending) <= 4096
     assert max(len(frame.steps) for frame in ledger.frames) <= 4096
+
+
+def test_a_frame_that_is_shown_again_to_newcomers_is_the_same_frame_to_the_others():
+    ledger = Ledger()
+    for step, at in ((1, 0.0), (2, 1.0), (2, 1.5)):
+        if at != 1.5:
+            ledger.passed(100 + step)
+        ledger.show(0, step, at)
+    assert dict(credited(ledger.frames, (0, 2), 3.0, None, False)) == {102: 1.0}
+    assert dict(credited(ledger.frames, (0, 2), 3.0, SLOW, False)) == pytest.approx({101: 1.0 / 2.8, 102: 1.8 / 2.8})

@@ -141,6 +141,45 @@ def test_dataset_that_exists_is_not_touched(run: Path, tmp_path: Path, capsys: p
     assert "exists: give another --to or --name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["mine", "my set-v0", "/mine-v0", "mine-v"])
+def test_a_name_that_minari_does_not_take_is_refused_before_anything_is_written(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export.main([str(run), "--to", str(tmp_path / "out"), "--name", name]) == 2
+    assert f"{name!r} is no name of a dataset: they end in a version, as mine-v0" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("left", ["data", "tables", "one table", "other agents"])
+def test_nothing_is_written_beside_what_is_there(
+    run: Path, tmp_path: Path, left: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, source = tmp_path / "out", run
+    if left == "other agents":
+        recorder, envs = started(tmp_path / "other", "simple_reference")
+        record_episodes(recorder, envs, 1)
+        recorder.close()
+        source = tmp_path
+    elif left == "one table":
+        out.mkdir()
+        (out / "survey.csv").write_text("mine", encoding="utf-8")
+    else:
+        assert export.main([str(run), "--to", str(out), "--format", "minari" if left == "data" else "csv"]) == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert export.main([str(source), "--to", str(out)]) in (1, 2)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    told = capsys.readouterr()
+    assert told.out == ""
+    said = {
+        "data": "exists: give another --to or --name",
+        "tables": f"{out} has steps.csv, episodes.csv, events.csv, survey.csv of an earlier export: give another --to",
+        "one table": f"{out} has survey.csv of an earlier export",
+        "other agents": "differ",
+    }
+    assert said[left] in told.err
+
+
 def test_without_minari_the_error_says_what_to_install(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from harl.config import RenderOptions
+from harl.experiment.seeding import Purpose
 from harl.hitl.bridge import Stage
 from harl.runners.audience import Audience
 from harl.runners.evaluation import Episode, play
@@ -91,6 +92,20 @@ def test_evaluations_during_training_are_the_policies_own(tmp_path: Path, algo: 
     watched = next((tmp_path / "a").rglob("metrics.csv")).parent
     assert (watched / "evaluations.jsonl").read_text() == alone.folder.evaluations.read_text()
     assert column(alone.folder, "people/intervention_rate") == []
+
+
+@pytest.mark.parametrize("algo", ["happo", "hasac"])
+def test_recordings_are_told_the_seeds_with_which_the_environments_were_reset(tmp_path: Path, algo: str) -> None:
+    bridge = Scripted()
+    runner = any_family(tmp_path, bridge, algo, *world("Identity", T=5), PEOPLE)
+    runner.run()
+    seeds = [bridge.stages[0].seed_of(env) for env in range(2)]
+    assert seeds == runner.seeds.env_seeds(Purpose.TRAIN_ENVS, 2)
+    watched = Scripted()
+    options = RenderOptions(checkpoint="latest", episodes=1, video=False, deterministic=True, fps=10, seed=None)
+    playback = Playback(runner.folder.path, options, watched)
+    playback.play()
+    assert [watched.stages[0].seed_of(0)] == playback.streams.env_seeds(Purpose.RENDER_ENVS, 1)
 
 
 def test_summary_of_a_playback_keeps_episodes_with_people_apart(tmp_path: Path) -> None:

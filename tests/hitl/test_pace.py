@@ -58,6 +58,46 @@ def test_realtime_does_not_catch_up_after_a_long_update():
     assert time.monotonic() - started >= 0.04
 
 
+@pytest.mark.parametrize("how", ["drives", "pauses"])
+def test_whoever_ends_a_free_run_sees_how_it_stands_before_the_next_step(how):
+    made = room(time.monotonic, pace="auto", fps=5.0)
+    made.pace.hold(no, nothing)
+    shown = []
+
+    def meanwhile():
+        shown.append(sorted(made.newcomers))
+        made.newcomers.clear()
+
+    made.drain_events()
+    started = time.monotonic()
+    if how == "drives":
+        made.control("c", "request", "mover", "hold")
+    else:
+        made.set_pace("t", "pause", None)
+        threading.Timer(0.2, lambda: made.set_pace("t", "step", None)).start()
+    made.pace.hold(no, meanwhile)
+    assert shown[0] == [0]
+    assert time.monotonic() - started >= 0.15, "and has time to look"
+
+
+def test_whoever_is_awaited_sees_what_for():
+    made = room(time.monotonic, pace="lockstep", timeout_s=0.2)
+    shown = []
+
+    def meanwhile():
+        shown.extend(made.newcomers)
+        made.shown |= {env: made.position[env] for env in made.newcomers}
+        made.newcomers.clear()
+
+    made.pace.hold(no, meanwhile)  # nobody drives: it goes on without showing every step
+    assert not shown
+    made.position[0] = (3, 7)
+    made.control("c", "request", "mover", "toggle")
+    made.pace.hold(no, meanwhile)
+    made.pace.hold(no, meanwhile)
+    assert shown == [0], "and once is enough"
+
+
 def test_a_pause_holds_until_it_is_lifted():
     made = room(time.monotonic, pace="free")
     made.set_pace("t", "pause", None)

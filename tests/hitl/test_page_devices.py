@@ -256,30 +256,55 @@ def test_back_off_doubles_up_to_eight_seconds(peer: Any, join: Any) -> None:
 
 
 def test_the_end_of_the_run_is_told(peer: Any, join: Any) -> None:
-    run = peer()
+    run = peer(record="touched")
     page = join(run)
+    assert page.locator("#rec-text").inner_text() == "Recording"
     run.close()
+    sees(page, "document.getElementById('rec-text').textContent === 'Not recording'")
     page.locator("#ended").wait_for()
     assert page.locator("#ended-title").inner_text() == "The run is over"
-    banner(page, "Disconnected")
+    assert "The test is over. Nothing more is recorded" in page.locator("#ended-text").inner_text()
+    assert not page.locator("#ended-again").is_visible(), "its links are dead"
+    page.get_by_role("button", name="Close").click()
+    banner(page, "The run is over")
+    assert page.evaluate("document.querySelector('.panel').inert && document.querySelector('.transport').inert")
+    assert page.evaluate("sessionStorage.getItem('harl.token')") is None
 
 
 @pytest.mark.parametrize("agrees", [True, False])
 def test_terms_are_agreed_to_before_taking_part(peer: Any, visit: Any, tmp_path: Any, agrees: bool) -> None:
     terms = tmp_path / "terms.txt"
     terms.write_text("What you do here is recorded.\n<b>Not markup</b>")
-    run = peer(consent=str(terms), consent_version="3")
-    page = visit(run.link("controller") + "&name=ada")
+    run = peer(consent=str(terms), consent_version="3", record="watched")
+    sockets: list[Any] = []
+
+    def between(route: Any) -> None:
+        sockets.append(route)
+        route.connect_to_server()
+
+    page = visit(run.link("controller") + "&name=ada", prepare=lambda page: page.route_web_socket("**/socket", between))
     page.locator("#consent").wait_for()
+    said = page.locator("#rec-text")
+    assert (said.inner_text(), page.locator("#rec").get_attribute("data-on")) == (
+        "Recording begins after you agree", "false",
+    )  # fmt: skip
     assert "<b>Not markup</b>" in page.locator("#consent-text").inner_text()
     assert page.locator("#consent-version").inner_text() == "Version 3"
     assert not page.locator("#drive-block").is_visible()
     page.get_by_role("button", name="I agree" if agrees else "Only watch").click()
     if not agrees:
-        sees(page, "!document.getElementById('consent').open")
+        sees(page, "document.getElementById('rec-text').textContent === 'You are not recorded'")
         assert not page.locator("#drive-block").is_visible()
+        sockets[-1].close(code=1012)
+        until(page, lambda: len(sockets) == 2)
+        banner(page, "Policy drives")
+        steps = len(run.executed)
+        until(page, lambda: len(run.executed) > steps + 90)  # more than an episode
+        assert [person.role for person in run.bridge.room.people.values()] == ["observer"], "coming back is no consent"
+        assert not (tmp_path / "people").exists()
         return
     page.locator("#drive-block").wait_for()
+    assert said.inner_text() == "Recording"
     drive(page)
     page.keyboard.up("Space")
     page.reload()

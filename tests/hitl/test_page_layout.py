@@ -55,6 +55,132 @@ def test_everything_fits_and_can_be_reached(peer: Any, join: Any, width: int, sc
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["simple_spread", "simple_reference", "simple_speaker_listener"])
+@pytest.mark.parametrize(
+    ("width", "height", "touch"),
+    [(360, 640, True), (390, 844, True), (844, 390, True), (720, 450, False), (768, 1024, True), (1440, 900, False)],
+    ids=["phone", "larger phone", "phone on its side", "desk at 200%", "tablet", "desk"],
+)
+def test_picture_taking_over_and_feedback_are_seen_at_once(
+    peer: Any, join: Any, width: int, height: int, touch: bool, scenario: str
+) -> None:
+    page = join(peer(scenario), width=width, height=height, has_touch=touch, is_mobile=touch)
+    boxes = page.evaluate(
+        """() => Object.fromEntries(['canvas', 'banner', 'take', 'praise', 'blame'].map((id) => {
+          const box = document.getElementById(id).getBoundingClientRect();
+          const on = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+          return [id, {...box.toJSON(), free: document.getElementById(id).contains(on), text: on?.textContent}];
+        }))"""
+    )
+    for name, box in boxes.items():
+        assert 0 <= box["left"] < box["right"] <= width, name
+        assert 0 <= box["top"] < box["bottom"] <= height, name
+        assert box["free"], f"{name} is covered by {box['text']!r}"
+    for name in ("praise", "blame"):
+        lines = f"document.querySelector('#{name} span:not(.sign)').getClientRects().length"
+        assert page.evaluate(lines) == 1, f"the word on {name} is broken"
+    assert boxes["canvas"]["height"] >= 185
+    assert boxes["canvas"]["width"] >= 300
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_names_stand_on_nobody_and_stay_where_they_are(peer: Any, join: Any) -> None:
+    page = join(peer(), "observer")
+    found = page.evaluate(
+        """async () => {
+          const { Tags } = await import('/tags.js');
+          const look = {width: 340, height: 320};
+          let seed = 7;
+          const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+          let covered = 0, outside = 0, jumps = 0;
+          for (let round = 0; round < 200; round += 1) {
+            const tags = new Tags();
+            const taken = Array.from({length: 6}, () => ({x: 340 * random(), y: 320 * random(), r: 15, weight: 1}));
+            const wanted = taken.slice(0, 2).map((circle, i) => ({...circle, name: `a${i}`, width: 58}));
+            const first = tags.arrange(wanted, taken, look);
+            const nudged = taken.map((circle) => ({...circle, x: circle.x + 0.5}));
+            const next = tags.arrange(wanted.map((tag) => ({...tag, x: tag.x + 0.5})), nudged, look);
+            for (const [name, [x, y]] of first) {
+              const over = ({x: cx, y: cy, r}) => Math.hypot(
+                Math.max(Math.abs(x - cx) - 29, 0), Math.max(Math.abs(y - cy) - 10, 0)) < r;
+              covered += taken.some(over);
+              outside += x < 29 || x > 311 || y < 10 || y > 310;
+              jumps += Math.hypot(next.get(name)[0] - x, next.get(name)[1] - y) > 3;
+            }
+          }
+          return {covered, outside, jumps};
+        }"""
+    )
+    assert found["outside"] == 0
+    assert found["covered"] <= 4, "of 400, in a crowd that leaves no room"
+    assert found["jumps"] == 0
+
+
+@pytest.mark.slow
+def test_what_is_drawn_over_a_picture_is_of_the_same_frame_as_the_picture(peer: Any, join: Any) -> None:
+    page = join(peer(), "observer")
+    order = page.evaluate(
+        """async () => {
+          const { View } = await import('/view.js');
+          const canvas = document.createElement('canvas');
+          canvas.style.width = canvas.style.height = '200px';
+          document.body.append(canvas);
+          const order = [];
+          const view = new View(canvas, (frame) => { order.push(`drawn over ${frame?.step}`); return new Map(); });
+          view.addEventListener('drawn', ({detail}) => order.push(`list of ${detail.step}`));
+          view.resize();
+          const turn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+          for (const step of [1, 2]) {
+            view.show({codec: 'state', env: 0, ep: 0, step, payload: {bounds: [-1, -1, 1, 1], shapes: []}});
+            await turn();
+          }
+          canvas.remove();
+          return order;
+        }"""
+    )
+    assert [each for i, each in enumerate(order) if each not in order[:i]] == [
+        "list of 1", "drawn over 1", "list of 2", "drawn over 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_no_action_is_shown_where_none_has_led_to(peer: Any, join: Any) -> None:
+    page = join(peer(), "observer")
+    shown = page.evaluate(
+        """async () => {
+          const { shownActions } = await import('/agents.js');
+          const frame = (step) => ({step, meta: {actions: {a: 3}}});
+          return [null, frame(0), {step: 2, meta: {}}, frame(1)].map(shownActions);
+        }"""
+    )
+    assert shown == [{}, {}, {}, {"a": 3}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_rendered_picture_does_not_glare_in_the_dark(peer: Any, join: Any, scheme: str) -> None:
+    page = join(peer(), color_scheme=scheme)
+    page.locator("#open-settings").click()
+    page.locator("#set-mode").select_option("jpeg")
+    page.get_by_role("button", name="Done").click()
+    brightest = """() => {
+      const canvas = document.getElementById('canvas');
+      const copy = document.createElement('canvas');
+      [copy.width, copy.height] = [canvas.width, canvas.height];
+      const context = copy.getContext('2d', {willReadFrequently: true});
+      context.drawImage(canvas, 0, 0);
+      const {data} = context.getImageData(canvas.width >> 1, 0, 1, canvas.height);
+      return Math.max(...data.filter((_, i) => i % 4 < 3));
+    }"""
+    if scheme == "light":
+        sees(page, f"({brightest})() >= 250")
+        return
+    sees(page, f"({brightest})() > 150")  # the picture is there, on a ground that is darker
+    assert page.evaluate(brightest) < 215
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1440])
 def test_dialogs_fit(peer: Any, join: Any, width: int) -> None:
     page = join(peer(), width=width)
@@ -112,7 +238,10 @@ def test_everything_is_done_by_keyboard_alone(peer: Any, join: Any) -> None:
     page.locator(".agent").nth(2).focus()
     page.keyboard.press("Enter")
     banner(page, "Policy drives")
-    sees(page, "document.getElementById('banner-hint').textContent === 'press Space to drive agent_2'")
+    hint = "document.getElementById('banner-hint').textContent"
+    sees(page, f"{hint} === 'click the picture, or tab to it, to use the keys'")
+    page.locator("#play").focus()
+    sees(page, f"{hint} === 'press Space to drive agent_2'")
 
 
 @pytest.mark.slow

@@ -168,6 +168,20 @@ def test_a_key_of_the_last_episode_does_not_act_in_the_next(clock):
     assert len(made.take(0, MASKS)) == 1
 
 
+def test_doing_nothing_is_taken_whatever_was_seen_and_ends_what_was_held(clock):
+    made = room(clock)
+    made.control("c", "request", "mover", "hold")
+    made.position[0] = (7, 3)
+    press(made, None, 1, ep=4)  # the first word of a driver whose picture has flown by
+    assert made.take(0, MASKS)[0].held.action is None
+    press(made, 3, 2, ep=7, step=3)
+    made.take(0, MASKS)
+    made.position[0] = (7, 90)
+    press(made, None, 3, ep=7, step=3)  # the key is up, however late the picture is
+    assert made.take(0, MASKS)[0].held.action is None
+    assert [message["status"] for message in messages(made, "ack")] == ["applied"] * 3
+
+
 def test_what_was_seen_two_seconds_ago_is_too_old(clock):
     made = room(clock, fps=10.0)
     made.control("c", "request", "mover", "hold")

@@ -272,13 +272,17 @@ def test_terms_come_before_anything_but_looking(tmp_path: Path) -> None:
         with Client(server).hello("controller") as client:
             assert client.welcome["role"] == "observer"
             assert client.welcome["consent"] == {"version": "v7", "text": "We record what you do. ☺"}
+            assert client.welcome["agreed"] is False
+            assert [person.recorded for person in server.room.people.values()] == [False]
             client.say("control", op="request", agent="mover")
             assert client.hear("error")["code"] == "role"
             client.say("consent", version="v6")
             assert client.hear("error")["code"] == "consent"
             client.say("subscribe", env=0, mode="none", fps=240)
             client.say("consent", version="v7")
-            assert client.hear("welcome")["role"] == "controller"
+            welcome = client.hear("welcome")
+            assert (welcome["role"], welcome["agreed"]) == ("controller", True)
+            assert [person.recorded for person in server.room.people.values()] == [True]
             client.say("control", op="request", agent="mover")
             assert client.hear("control")["state"] == "granted"
             server.offer(frame(8))

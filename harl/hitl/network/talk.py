@@ -158,6 +158,7 @@ class Talk:
             "role": session.acts_as,
             "name": session.name,
             "consent": None if agreement is None else {"version": agreement.version, "text": agreement.text},
+            "agreed": session.agreed,
             "limits": {
                 "max_message": limits.max_message,
                 "input_per_s": limits.input_rate,
@@ -266,7 +267,7 @@ class Talk:
         agreement = self.hub.settings.agreement
         agreed = agreement.version if agreement is not None and session.agreed else None
         session.name = self.room.enter(
-            session.who, session.name, session.acts_as, session.device, session.grant.agents, agreed
+            session.who, session.name, session.acts_as, session.device, session.grant.agents, agreed, session.agreed
         )
 
     def _agree(self, session: Session) -> None:

@@ -36,14 +36,17 @@ export class Agents {
     }));
   }
 
-  update(agents, mine, me, driving, meta) {
+  // `frame`: the one that is on the screen, null before there is any.
+  update(agents, mine, me, driving, frame) {
+    const meta = frame?.meta;
+    const actions = shownActions(frame);
     for (const [name, { row, take, driver, does }] of this.rows) {
       const holder = agents.get(name).driver;
       const yours = driving === name;
       row.setAttribute("aria-pressed", String(name === mine));
       row.dataset.driver = yours ? "you" : holder ? "other" : "policy";
       setText(driver, yours ? "you" : holder ?? standIn(meta?.source?.[name]));
-      setText(does, actionText(agents.get(name), meta?.actions?.[name]));
+      setText(does, actionText(agents.get(name), actions[name]));
       take.hidden = !holder || holder === me;
     }
   }
@@ -51,6 +54,11 @@ export class Agents {
 
 function standIn(source) {
   return source === "default" || source === "previous" ? "stand-in" : "policy";
+}
+
+// Name → the action that led to a frame; none at the start of an episode, which no action has led to.
+export function shownActions(frame) {
+  return (frame?.step && frame.meta.actions) || {};
 }
 
 // An action in the words of the agent's controls.

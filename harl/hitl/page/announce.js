@@ -24,13 +24,13 @@ export class Announcer {
   }
 }
 
-// A short note in the corner, also spoken.
+// A short note at the top, the newest first, also spoken; it covers neither the picture nor a button for long.
 export function toast(box, announcer, text, level = "info") {
   const note = document.createElement("p");
   note.className = `toast ${level}`;
   note.textContent = text;
-  box.append(note);
-  while (box.children.length > 3) box.firstChild.remove();
+  box.prepend(note);
+  while (box.children.length > 2) box.lastChild.remove();
   setTimeout(() => note.remove(), level === "info" ? 4000 : 8000);
   announcer.say(text);
 }

@@ -3,6 +3,7 @@
 import { setText } from "./agents.js";
 
 const GOOD = 60; // milliseconds of round trip that nobody notices
+const MANY = 5; // tries to connect after which one may give up hope
 const FAIR = 150; // above it, steering by sight fails
 
 const READINGS = [
@@ -65,13 +66,21 @@ export function latencyLevel(ms) {
   return ms <= FAIR ? ["fair", "fair"] : ["poor", "slow: pause and step"];
 }
 
+// {on, text}: whether this person is recorded, in words that are true at any time.
+export function recordingFor({ link, welcome, records, declined }) {
+  if (link.state !== "open" || !welcome || !records) return { on: false, text: "Not recording" };
+  if (welcome.agreed !== false) return { on: true, text: "Recording" };
+  return { on: false, text: declined ? "You are not recorded" : "Recording begins after you agree" };
+}
+
 // {state, text, hint} of the banner.
 export function bannerFor(now) {
-  const { link, agent, me, driving, agents, idle, idleSeconds, paused, takeKey, takeover } = now;
-  if (link.state === "ended") return { state: "lost", text: "Disconnected", hint: link.text ?? "" };
+  const { link, agent, me, driving, agents, idle, idleSeconds, paused, takeKey, takeover, listens } = now;
+  if (link.state === "ended") return { state: "lost", text: link.title ?? "Disconnected", hint: link.text ?? "" };
   if (link.state === "lost") {
     const left = Math.max(0, Math.ceil((link.until - performance.now()) / 1000));
-    return { state: "lost", text: "Connection lost", hint: `trying again in ${left} s; the policy drives meanwhile` };
+    const meanwhile = link.attempt > MANY ? "the run may be over" : "the policy drives meanwhile";
+    return { state: "lost", text: "Connection lost", hint: `trying again in ${left} s; ${meanwhile}` };
   }
   if (link.state !== "open" || agents.size === 0) return { state: "none", text: "Connecting", hint: "" };
   if (driving) {
@@ -93,7 +102,8 @@ export function bannerFor(now) {
     sticky: `press ${takeKey} to drive ${agent}`,
     any: `hold any of its keys to drive ${agent}`,
   };
-  return { state: "policy", text: paused ? "Policy drives (paused)" : "Policy drives", hint: agent ? how[takeover] : "" };
+  const hint = listens ? how[takeover] : "click the picture, or tab to it, to use the keys";
+  return { state: "policy", text: paused ? "Policy drives (paused)" : "Policy drives", hint: agent ? hint : "" };
 }
 
 function sum(numbers) {

@@ -29,7 +29,7 @@ const connection = new Connection(address.href);
 const held = new Held();
 const room = new Room(connection, held, (text) => announcer.say(text));
 const takeover = new Takeover(room);
-const view = new View($("canvas"), () => screen.crew());
+const view = new View($("canvas"), (frame) => screen.crew(frame));
 const screen = new Screen($, { room, connection, takeover, view, announcer }, {
   choose, revoke: (agent) => connection.send("control", { op: "revoke", agent, mode: "hold" }),
 });
@@ -97,12 +97,13 @@ connection.addEventListener("welcome", async ({ detail }) => {
   transport.keyLabels();
   watch();
   screen.refresh();
-  if (detail.consent && agreed !== detail.consent.version && detail.role === "observer") {
+  const version = detail.consent?.version;
+  if (version && !detail.agreed && room.declined !== version) {
     if (await askConsent($("consent"), detail.consent)) {
-      agreed = detail.consent.version;
+      agreed = version;
       settings.set("consent", agreed);
-      connection.send("consent", { version: agreed });
-    } else agreed = detail.consent.version; // only watches, and is not asked again
+      connection.send("consent", { version });
+    } else room.declined = version; // only watches, is not asked again, and has agreed to nothing
   }
   if (document.activeElement === document.body && room.may("controller")) $("play").focus({ preventScroll: true });
 });
@@ -123,6 +124,7 @@ connection.addEventListener("frame", ({ detail }) => {
 });
 view.addEventListener("drawn", ({ detail }) => {
   room.drawn(detail);
+  takeover.saw(detail);
   screen.drawn(detail);
 });
 connection.addEventListener("latency", () => screen.refresh());
@@ -147,7 +149,10 @@ const RECEIVE = {
     }
   },
   pace: (message) => {
-    if (message.state === "paused" && room.pace.state !== "paused") say(message.by ? `Paused by ${message.by}` : "Paused");
+    if (message.state === "paused" && room.pace.state !== "paused") {
+      say(message.by ? `Paused by ${message.by}` : "Paused");
+      takeover.paused();
+    }
     room.pace = message;
     transport.update();
   },
@@ -161,8 +166,10 @@ connection.addEventListener("message", ({ detail }) => {
 });
 
 connection.addEventListener("link", async ({ detail }) => {
-  room.link = { ...detail, until: performance.now() + (detail.delay ?? 0) };
+  room.link = { ...detail, title: ENDINGS[detail.why], until: performance.now() + (detail.delay ?? 0) };
+  if (detail.why === "finished") Object.assign(room.link, { text: REASONS[detail.text] ?? detail.text });
   document.body.dataset.link = detail.state;
+  for (const part of document.querySelectorAll(".panel, .transport")) part.inert = detail.state === "ended";
   if (detail.state !== "open") {
     takeover.forget();
     keyboard.clear();
@@ -174,20 +181,34 @@ connection.addEventListener("link", async ({ detail }) => {
     forgetToken();
     token = await askToken($("door"), $("door-token"), detail.text);
     enter();
-  } else ended(detail);
+  } else ended(room.link);
 });
 
 const ENDINGS = {
   finished: "The run is over", replaced: "Opened in another window", idle: "You were away for long", refused: "The room closed the connection",
 };
+// What a run says of its end, in words.
+const REASONS = { completed: "It has come to its last step.", interrupted: "It was stopped.", failed: "It ended with an error." };
 
-function ended({ why, text }) {
-  $("ended-title").textContent = ENDINGS[why];
-  $("ended-text").textContent = why === "replaced" ? "This session goes on there. Connect again to bring it here." : text ?? "";
+function ended({ why, text, title }) {
+  const over = why === "finished"; // its links are dead: there is nothing to connect to
+  if (over) forgetToken();
+  $("ended-title").textContent = title;
+  $("ended-text").textContent = {
+    replaced: "This session goes on there. Connect again to bring it here.",
+    finished: `${sentence(text)} Nothing more is recorded, and this link works no longer.`,
+  }[why] ?? text ?? "";
   $("ended-again").textContent = why === "replaced" ? "Use it here" : "Connect again";
+  $("ended-again").hidden = over;
+  $("ended-stay").textContent = over ? "Close" : "Stay";
   $("ended").returnValue = "";
   $("ended").showModal();
   $("ended").addEventListener("close", () => { if ($("ended").returnValue === "again") enter(); }, { once: true });
+}
+
+// A reason as a sentence.
+function sentence(text) {
+  return text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "";
 }
 
 function enter() {

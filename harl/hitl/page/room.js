@@ -14,11 +14,14 @@ export class Room {
     this.drawnAt = 0;
     this.pace = { state: null, speed: 1, by: null };
     this.link = { state: "connecting" };
+    this.records = false; // whether the run records people
+    this.declined = null; // version of the terms that I did not agree to
     this.seq = 0;
   }
 
   enter(welcome) {
     this.welcome = welcome;
+    this.records = Boolean(welcome.recording);
     this.agents = new Map(Object.entries(welcome.agents).map(([name, agent]) => [name, {
       ...agent,
       name,
@@ -63,10 +66,11 @@ export class Room {
     return this.welcome?.idle_s ?? FALLBACK_IDLE;
   }
 
-  // A frame or tick is on the screen.
+  // A frame or tick comes onto the screen; one that comes again has been there since it came first.
   drawn(frame) {
+    if (this.frame?.ep !== frame.ep || this.frame.step !== frame.step) this.drawnAt = performance.now();
     this.frame = frame;
-    this.drawnAt = performance.now();
+    if (frame.meta.rec !== undefined) this.records = frame.meta.rec;
     for (const [name, driver] of Object.entries(frame.meta.driver ?? {})) {
       const agent = this.agents.get(name);
       if (agent) agent.driver = driver;

@@ -1,7 +1,12 @@
 // Draws a scene (shapes in the world's own unit, y upwards) on a canvas, with who drives what around it.
+//
+// What is drawn over it, numbers, rings, arrows and names, comes from the same frame as the shapes.
 
 const TAU = 2 * Math.PI;
 const GRID = 0.5;
+const SILENT = "_"; // what agents say that say nothing
+const BUBBLE = 10; // pixels from where an agent says something to the bubble
+const ARROW = 5; // pixels of the shortest arrow
 const SMALLEST = 4; // pixels of the smallest radius that can still be seen
 
 // Place of a scene on the canvas: {scale, x, y}, so that its bounds fit with some room around them.
@@ -11,8 +16,8 @@ export function fit([left, bottom, right, top], width, height) {
 }
 
 // `look`: colours of the page, its font, and width and height of the canvas; `crew`: name → {colour, index, mine, driver (name or null), me, moves [[dx, dy, strength]]};
-// `trails`: name → [[x, y], …].
-export function drawScene(ctx, scene, place, look, crew, trails) {
+// `trails`: name → [[x, y], …]; `tags`: where names stand.
+export function drawScene(ctx, scene, place, look, crew, trails, tags) {
   const at = (x, y) => [place.x + x * place.scale, place.y - y * place.scale];
   paper(ctx, place, look, at);
   for (const [name, path] of trails) trail(ctx, path, crew.get(name)?.colour ?? look.ink, at);
@@ -25,7 +30,9 @@ export function drawScene(ctx, scene, place, look, crew, trails) {
     const member = crew.get(shape.agent);
     if (member) around(ctx, shape, member, at(shape.x, shape.y), place.scale, look);
   }
-  for (const shape of scene.shapes) if (shape.kind === "text") words(ctx, shape, at(shape.x, shape.y), look);
+  const said = scene.shapes.filter((shape) => shape.kind === "text");
+  names(ctx, bodies, said, crew, at, place.scale, look, tags);
+  for (const shape of said) words(ctx, shape, at(shape.x, shape.y), look);
 }
 
 function paper(ctx, place, look, at) {
@@ -103,6 +110,36 @@ function line(ctx, shape, at) {
   ctx.stroke();
 }
 
+// Pixels around an agent's centre that its body and its ring take.
+function reach(shape, member, scale) {
+  return Math.max(SMALLEST, shape.r * scale) + (member?.mine ? 11 : member?.driver ? 8 : 2);
+}
+
+// Names of the agents that are driven, and of mine, where they cover nobody.
+function names(ctx, bodies, said, crew, at, scale, look, tags) {
+  const [wanted, taken] = [[], []];
+  ctx.font = `600 12px ${look.font}`;
+  for (const shape of bodies) {
+    const member = crew.get(shape.agent);
+    const [x, y] = at(shape.x, shape.y);
+    taken.push({ x, y, r: reach(shape, member, scale), weight: shape.agent ? 1 : 0.6 });
+    if (!member) continue;
+    const r = reach(shape, member, scale);
+    for (const [dx, dy, strength] of member.moves) {
+      const far = r + (ARROW + 9 * strength) / 2;
+      taken.push({ x: x + dx * far, y: y - dy * far, r: 8, weight: 0.6 });
+    }
+    const label = member.me ? "you" : member.driver ?? (member.mine ? shape.agent : null);
+    if (label) wanted.push({ name: shape.agent, label, x, y, r, me: member.me, width: ctx.measureText(label).width + 14 });
+  }
+  for (const shape of said) {
+    const [x, y] = at(shape.x, shape.y);
+    if (shape.agent && shape.text !== SILENT) taken.push({ x: x + BUBBLE + 11, y: y - 9, r: 14, weight: 1 });
+  }
+  const places = tags.arrange(wanted, taken, look);
+  for (const { name, label, me, width } of wanted) badge(ctx, label, places.get(name), width, me, look);
+}
+
 // The number of an agent, the ring that says whose it is, and where its action pushes it.
 function around(ctx, shape, member, [x, y], scale, look) {
   const r = Math.max(SMALLEST, shape.r * scale);
@@ -114,7 +151,7 @@ function around(ctx, shape, member, [x, y], scale, look) {
     ctx.fillStyle = brightness(shape.fill) < 0.6 ? "#fff" : "#111";
     ctx.fillText(member.index, x, y + size * 0.06);
   }
-  const clear = r + (member.mine ? 11 : member.driver ? 8 : 2); // outside the ring
+  const clear = reach(shape, member, scale);
   for (const [dx, dy, strength] of member.moves) arrow(ctx, x, y, clear, dx, -dy, strength, look);
   if (member.mine || member.driver) {
     const gap = member.mine ? 7 : 5;
@@ -131,15 +168,11 @@ function around(ctx, shape, member, [x, y], scale, look) {
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  const tag = member.me ? "you" : member.driver ?? (member.mine ? shape.agent : null);
-  const below = member.moves.some(([, dy]) => dy < 0) ? 36 : 22;
-  const under = y + r + below < look.height - 12;
-  if (tag) badge(ctx, tag, x, under ? y + r + below : y - r - below, member.me, look);
 }
 
 function arrow(ctx, x, y, from, dx, dy, strength, look) {
   const [fromX, fromY] = [x + dx * from, y + dy * from];
-  const length = 5 + 9 * strength;
+  const length = ARROW + 9 * strength;
   ctx.fillStyle = look.ink;
   ctx.beginPath();
   ctx.moveTo(fromX + dx * length, fromY + dy * length);
@@ -149,10 +182,8 @@ function arrow(ctx, x, y, from, dx, dy, strength, look) {
   ctx.fill();
 }
 
-function badge(ctx, label, centreX, y, strong, look) {
+function badge(ctx, label, [x, y], width, strong, look) {
   ctx.font = `600 12px ${look.font}`;
-  const width = ctx.measureText(label).width + 14;
-  const x = Math.min(Math.max(centreX, width / 2 + 4), look.width - width / 2 - 4);
   ctx.beginPath();
   ctx.roundRect(x - width / 2, y - 10, width, 20, 10);
   ctx.fillStyle = strong ? look.mine : look.paper;
@@ -172,10 +203,10 @@ function words(ctx, shape, [x, y], look) {
     text(ctx, shape.text, x, y, look.ink, look, 13);
     return;
   }
-  if (shape.text === "_") return;
+  if (shape.text === SILENT) return;
   ctx.font = `600 13px ${look.font}`;
   const width = ctx.measureText(shape.text).width + 14;
-  const [left, top] = [x + 10, y - 20];
+  const [left, top] = [x + BUBBLE, y - 20];
   ctx.beginPath();
   ctx.roundRect(left, top, width, 22, 7);
   ctx.moveTo(left + 3, top + 18);

@@ -1,7 +1,7 @@
 // Keeps what the page shows up to date: banner, readings, agents, and the picture in words.
 
-import { Agents, moves, setText } from "./agents.js";
-import { bannerFor, latencyLevel, Readouts } from "./hud.js";
+import { Agents, moves, setText, shownActions } from "./agents.js";
+import { bannerFor, latencyLevel, Readouts, recordingFor } from "./hud.js";
 import { commandCodes, keyName } from "./keys.js";
 import { settings } from "./settings.js";
 
@@ -40,7 +40,6 @@ export class Screen {
     const names = [...room.agents.keys()];
     find("feedback-target").replaceChildren(new Option("the team", "team"), ...names.map((name) => new Option(name, name)));
     this.agents.build(room.agents, room.may("controller"), room.may("admin"));
-    this.recording(welcome.recording);
     this.keyLabels();
   }
 
@@ -55,22 +54,29 @@ export class Screen {
     return fingers.matches ? "the button" : keyName(commandCodes("take")[0]);
   }
 
-  // A frame or tick is on the screen.
+  // A frame or tick comes onto the screen; the list of agents is of the same one.
   drawn({ meta }) {
     const { takeover } = this;
     const seq = meta.applied?.[takeover.lease ?? this.room.mine];
     if (seq !== undefined) this.keyToPicture = takeover.shown(seq) ?? this.keyToPicture;
-    if (meta.rec !== undefined) this.recording(meta.rec);
+    this.listAgents();
   }
 
-  recording(on) {
-    this.find("rec").dataset.on = String(Boolean(on));
-    setText(this.find("rec-text"), on ? "Recording" : "Not recording");
-  }
-
-  // Agents as the picture shows them.
-  crew() {
+  listAgents() {
     const { room, takeover } = this;
+    this.agents.update(room.agents, room.may("controller") ? room.mine : null, room.me(), takeover.lease, room.frame);
+  }
+
+  recording() {
+    const { on, text } = recordingFor(this.room);
+    this.find("rec").dataset.on = String(on);
+    setText(this.find("rec-text"), text);
+  }
+
+  // Agents as the picture shows them in a frame.
+  crew(frame) {
+    const { room, takeover } = this;
+    const actions = shownActions(frame);
     return new Map([...room.agents.values()].map((agent) => {
       const me = takeover.lease === agent.name;
       return [agent.name, {
@@ -79,7 +85,7 @@ export class Screen {
         mine: agent.name === room.mine && room.may("controller"),
         me,
         driver: me ? room.me() : agent.driver,
-        moves: room.frame?.step ? moves(agent, room.frame.meta.actions?.[agent.name]) : [],
+        moves: moves(agent, actions[agent.name]),
       }];
     }));
   }
@@ -90,13 +96,13 @@ export class Screen {
     const latency = this.connection.latency();
     const { frame, pace, link } = room;
     this.readouts.update({ frame, agent, pace, fps: this.view.fps(), latency, keyToPicture: this.keyToPicture });
-    this.agents.update(room.agents, agent, room.me(), takeover.lease, frame?.meta);
+    this.listAgents();
+    this.recording();
     this.banner(agent);
     this.link(latency);
     this.takeButton();
     find("veil").hidden = link.state === "open" && frame !== null;
     setText(find("veil"), VEILS[link.state] ?? "Connecting");
-    find("nudge").hidden = agent === null || link.state !== "open" || document.activeElement === find("play");
     if (performance.now() - this.describedAt > DESCRIBE) this.describe();
   }
 
@@ -113,6 +119,7 @@ export class Screen {
       paused: room.pace.state === "paused",
       takeKey: this.takeKey(),
       takeover: settings.get("takeover"),
+      listens: fingers.matches || document.activeElement === find("play"),
     });
     find("banner").dataset.state = shown.state;
     setText(find("banner-hint"), shown.hint);
@@ -124,9 +131,11 @@ export class Screen {
   link(latency) {
     const { state } = this.room.link;
     const [level, word] = latencyLevel(latency);
-    const open = latency === null ? "Connected" : `${latency.toFixed(0)} ms, ${word.split(":")[0]}`;
+    const measured = state === "open" && latency !== null;
+    const open = measured ? `${latency.toFixed(0)} ms` : "Connected";
     this.find("link").dataset.level = state === "open" ? level : "poor";
     setText(this.find("link-text"), { open, lost: "Reconnecting", ended: "Disconnected" }[state] ?? "Connecting");
+    setText(this.find("link-word"), measured ? `, ${word.split(":")[0]}` : "");
   }
 
   takeButton() {

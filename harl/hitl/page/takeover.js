@@ -5,7 +5,7 @@ import { settings } from "./settings.js";
 
 const REPEAT = 66; // milliseconds between two reports of what is held
 
-// `room` has `connection`, `held`, `agent()`, `seen()`, `me()`, `nextSeq()` and `idleSeconds()`.
+// `room` has `connection`, `held`, `pace`, `agent()`, `seen()`, `me()`, `nextSeq()` and `idleSeconds()`.
 // Events: change; refused (detail: message of the room); lost (detail: message of the room).
 export class Takeover extends EventTarget {
   constructor(room) {
@@ -16,14 +16,15 @@ export class Takeover extends EventTarget {
     this.lease = null; // name of the agent that is mine
     this.asked = null; // name of the agent that I have asked for
     this.barred = false; // refused or taken away: not asked for again before everything was let go
-    this.tap = null; // an action pressed before the agent was granted
+    this.tap = null; // an action pressed before it could be sent
+    this.blind = false; // what is on the screen has flown by since: no action yet
     this.touched = performance.now(); // when the person last did something
     this.timer = null;
     this.sent = new Map(); // seq → when, for actions whose effect has not been shown yet
     room.held.addEventListener("change", () => {
       this.touched = performance.now();
       this.update();
-      if (this.asked) this.tap = this.action() ?? this.tap;
+      if (this.asked || this.blind) this.tap = this.action() ?? this.tap;
       this.say();
     });
     settings.addEventListener("change", (event) => { if (event.detail === "takeover") this.giveBack(); });
@@ -74,7 +75,7 @@ export class Takeover extends EventTarget {
   }
 
   letGo() {
-    if (!this.lease) return;
+    if (!this.lease || (this.blind && this.tap !== null)) return; // a tap acts first
     // Of a hold it is enough to say that nothing is held; a tap that has not acted yet still acts then.
     if (this.mode !== "sticky") this.input(null, false);
     else this.room.connection.send("control", { op: "release", agent: this.lease });
@@ -84,6 +85,7 @@ export class Takeover extends EventTarget {
   end() {
     clearInterval(this.timer);
     this.lease = null;
+    this.blind = false;
   }
 
   action() {
@@ -92,7 +94,7 @@ export class Takeover extends EventTarget {
   }
 
   say() {
-    if (this.lease) this.input(this.action(), true);
+    if (this.lease) this.input(this.blind ? null : this.action(), true);
   }
 
   input(action, held) {
@@ -100,8 +102,14 @@ export class Takeover extends EventTarget {
     const fields = { agent: this.lease, seq, seen: this.room.seen(), action, held, ttl_ms: this.room.leaseTtl() };
     this.room.connection.send("input", fields);
     const key = JSON.stringify([action, held]);
-    if (key !== this.last && held && action !== null) this.sent.set(seq, performance.now());
+    const measured = held && action !== null && this.room.pace.state !== "paused"; // a pause is no latency
+    if (key !== this.last && measured) this.sent.set(seq, performance.now());
     this.last = key;
+  }
+
+  // The run pauses: what has had no effect by now waits for it to go on.
+  paused() {
+    this.sent.clear();
   }
 
   // The room says who holds an agent.
@@ -130,6 +138,22 @@ export class Takeover extends EventTarget {
     this.lease = agent;
     this.last = "";
     this.touched = performance.now();
+    this.blind = this.room.pace.state === "free";
+    clearInterval(this.timer);
+    this.timer = setInterval(() => this.tick(), REPEAT);
+    if (this.blind) this.say();
+    else this.begin();
+  }
+
+  // A frame comes onto the screen: the first one from after the grant is one that can be acted on.
+  saw({ meta }) {
+    if (!this.blind || (meta.driver && meta.driver[this.lease] !== this.room.me())) return;
+    this.blind = false;
+    this.begin();
+  }
+
+  begin() {
+    const agent = this.lease;
     const tap = this.tap;
     this.tap = null;
     if (tap !== null && tap !== this.action()) this.input(tap, true);
@@ -141,8 +165,6 @@ export class Takeover extends EventTarget {
     }
     if (settings.get("buzz")) navigator.vibrate?.(20);
     this.say();
-    clearInterval(this.timer);
-    this.timer = setInterval(() => this.tick(), REPEAT);
   }
 
   tick() {

@@ -2,17 +2,21 @@
 
 import { drawScene, fit } from "./scene.js";
 import { settings } from "./settings.js";
+import { Tags } from "./tags.js";
 
 const TRAIL = 24;
+const DUSK = "rgb(18 20 23 / 26%)";
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Events: drawn (detail: the frame).
+// Events: drawn (detail: the frame), in the same turn in which it comes onto the screen, and just before: what is drawn
+// over it, and what stands beside it, is of this frame.
 export class View extends EventTarget {
   constructor(canvas, crew) {
     super();
     this.canvas = canvas;
     this.ctx = canvas.getContext("2d");
-    this.crew = crew; // () → Map, as `drawScene` wants it
+    this.crew = crew; // (frame) → Map, as `drawScene` wants it
+    this.tags = new Tags();
     this.newest = null;
     this.picture = null; // the newest picture that the browser has decoded
     this.place = null;
@@ -99,9 +103,6 @@ export class View extends EventTarget {
   draw() {
     const frame = this.fresh ?? this.onScreen;
     if (!this.width || !frame) return;
-    if (frame.codec === "state") this.drawState(frame.payload);
-    else if (frame.codec) this.drawPicture();
-    else this.drawNothing();
     if (this.fresh) {
       this.onScreen = frame;
       this.fresh = null;
@@ -109,9 +110,13 @@ export class View extends EventTarget {
       if (this.times.length > 30) this.times.shift();
       this.dispatchEvent(new CustomEvent("drawn", { detail: frame }));
     }
+    if (frame.codec === "state") this.drawState(frame);
+    else if (frame.codec) this.drawPicture();
+    else this.drawNothing();
   }
 
-  drawState(scene) {
+  drawState(frame) {
+    const scene = frame.payload;
     const aim = fit(scene.bounds, this.width, this.height);
     const { place } = this;
     if (place === null || still.matches || Math.abs(aim.scale / place.scale - 1) < 0.004) this.place = aim;
@@ -121,7 +126,7 @@ export class View extends EventTarget {
     }
     const trails = settings.get("trails") && !still.matches ? this.trails : new Map();
     const look = { ...this.look, width: this.width, height: this.height };
-    drawScene(this.ctx, scene, this.place, look, this.crew(), trails);
+    drawScene(this.ctx, scene, this.place, look, this.crew(frame), trails, this.tags);
   }
 
   drawPicture() {
@@ -132,7 +137,11 @@ export class View extends EventTarget {
     const [w, h] = [picture.naturalWidth * scale, picture.naturalHeight * scale];
     ctx.imageSmoothingQuality = "high";
     ctx.imageSmoothingEnabled = scale < 2; // coarse grids stay sharp
-    ctx.drawImage(picture, (width - w) / 2, (height - h) / 2, w, h);
+    const [x, y] = [(width - w) / 2, (height - h) / 2];
+    ctx.drawImage(picture, x, y, w, h);
+    if (!this.look.dark) return;
+    ctx.fillStyle = DUSK; // the run paints its pictures for daylight
+    ctx.fillRect(x, y, w, h);
   }
 
   drawNothing() {

@@ -35,6 +35,8 @@ class Chronicle:
         self.stage, self.config = stage, config
         facts = {"condition": config.condition, "consent_version": consent_version}
         learn = {"takeover": config.takeover.learn, "reward": config.reward.learn}
+        if stage.purpose != "train":
+            learn = dict.fromkeys(learn, "log")
         self.recorder = Recorder(stage.folder, describe_session(stage, learn=learn, **facts), config.record)
         self._running: set[int] = set()
         self._places: OrderedDict[tuple[int, int], tuple[int, int]] = OrderedDict()
@@ -94,7 +96,9 @@ class Chronicle:
         received, rtt = np.full(count, np.nan), np.full(count, np.nan, np.float32)
         for drive in drives:
             people[drive.agent] = drive.name
-            seen[drive.agent], seq[drive.agent] = drive.held.step, drive.held.seq
+            seq[drive.agent] = drive.held.seq
+            if drive.held.episode == place[0]:  # else it was not of this episode: who does nothing need not have looked
+                seen[drive.agent] = drive.held.step
             received[drive.agent] = drive.held.received
             rtt[drive.agent] = np.nan if drive.rtt_ms is None else drive.rtt_ms
         applied = np.where(seq >= 0, time.monotonic(), np.nan)

@@ -17,7 +17,7 @@ from harl.experiment.files import storage_errors
 from harl.hitl.bridge import Source
 from harl.hitl.recording.fields import NOBODY
 from harl.hitl.recording.reading import RecordedEpisode
-from harl.hitl.recording.recordings import Session
+from harl.hitl.recording.recordings import RecordingError, Session
 
 PER_SESSION = ("session", "title", "algo", "env", "scenario", "condition", "consent_version", "purpose")
 PER_EPISODE = (
@@ -31,6 +31,19 @@ PER_AGENT = (
     *("takeover_end", "pre_intervention"),
 )
 UNKNOWN = {"seen_step": -1, "seq": -1}
+
+
+TABLES = ("steps", "episodes", "events", "survey")
+
+
+def check_free(folder: Path) -> None:
+    """Raise `RecordingError` where tables of an earlier export are in the folder."""
+    found = [path.name for path in _paths(folder).values() if path.exists()]
+    if found:
+        raise RecordingError(
+            f"{folder} has {', '.join(found)} of an earlier export: give another --to, or take them away first; "
+            "several runs go into the same tables where FOLDER is one that holds them all"
+        )
 
 
 def to_csv(sessions: Sequence[Session], folder: Path, discarded: bool = True) -> list[Path]:
@@ -54,7 +67,7 @@ def to_csv(sessions: Sequence[Session], folder: Path, discarded: bool = True) ->
         "events": ["session", "t_wall", "t_mono", "kind", "person", "data"],
         "survey": ["session", "condition", "consent_version", "t_wall", "person", "field", "answer"],
     }
-    paths = {name: folder / f"{name}.csv" for name in names}
+    paths = _paths(folder)
     with contextlib.ExitStack() as stack, storage_errors("write", folder):
         write = {name: _writer(stack.enter_context(_open(paths[name])), names[name]) for name in names}
         for session in sessions:
@@ -88,6 +101,10 @@ def survey_rows(session: Session) -> Iterator[dict[str, Any]]:
         for field, answer in event.data.get("answers", {}).items():
             row = {"session": session.folder.name, **facts, "t_wall": event.t_wall, "person": event.person}
             yield row | {"field": field, "answer": answer}
+
+
+def _paths(folder: Path) -> dict[str, Path]:
+    return {name: folder / f"{name}.csv" for name in TABLES}
 
 
 def _keys() -> list[str]:

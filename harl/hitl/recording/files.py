@@ -6,6 +6,7 @@ import io
 import json
 import math
 import threading
+import time
 import zipfile
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from harl.experiment.files import StorageError, folder_to_disk, reason, replacin
 from harl.experiment.run_folder import RunFolder
 
 Arrays = Mapping[str, NDArray[Any]]
+SAFE_WITHIN_S = 1.0
+"""Longest time for which a line has been written and is not yet on the disk."""
 
 
 def line(value: Any) -> bytes:
@@ -72,6 +75,8 @@ class RecordingFiles:
         self._waiting_bytes = 0
         self._lines: dict[str, BinaryIO] = {}
         self._unsafe: set[str] = set()
+        """Files with lines that the disk may not have yet, and, below, since when."""
+        self._unsafe_since = 0.0
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -157,12 +162,14 @@ class RecordingFiles:
 
     def _next(self) -> bool:
         with self._changed:
-            while not self._jobs and not self._closing:
-                self._changed.wait()
-            if not self._jobs:
+            while not self._jobs and not self._closing and (left := self._safe_for()) != 0:
+                self._changed.wait(left)
+            if not self._jobs and self._closing:
                 return False
-            size, job = self._jobs.popleft()
+            size, job = self._jobs.popleft() if self._jobs else (0, self._to_disk)
         job()
+        if self._safe_for() == 0:
+            self._to_disk()
         with self._changed:
             self._waiting_bytes -= size
             if not self._jobs:
@@ -180,21 +187,29 @@ class RecordingFiles:
             self._folder = folder
         return self._folder
 
+    def _safe_for(self) -> float | None:
+        """Seconds after which lines have to be brought to the disk; None where it has them all."""
+        return max(0.0, self._unsafe_since + SAFE_WITHIN_S - time.monotonic()) if self._unsafe else None
+
     def _append(self, name: str, text: bytes) -> None:
         if name not in self._lines:
             self._lines[name] = (self._made() / name).open("ab")
         self._lines[name].write(text)
+        self._unsafe_since = self._unsafe_since if self._unsafe else time.monotonic()
         self._unsafe.add(name)
 
     def _save(self, name: str, arrays: Arrays) -> None:
         with replacing(self._made() / name) as file:
             file.write(npz(arrays))
 
-    def _fsync(self, done: threading.Event) -> None:
+    def _to_disk(self) -> None:
         for name in self._unsafe:
             to_disk(self._lines[name])
         self._unsafe.clear()
         folder_to_disk(self._made())
+
+    def _fsync(self, done: threading.Event) -> None:
+        self._to_disk()
         done.set()
 
 

@@ -27,6 +27,8 @@ from harl.hitl.recording.recordings import RecordingError, Session
 INSTALL = "datasets are written by Minari: pip install 'harl[people]'"
 LARGEST_ATTRIBUTE = 60_000
 """Bytes; HDF5 takes 64 KiB."""
+NAME = re.compile(r"([\w-][\w/-]*[\w-]/)?[\w-]+-v\d+", re.ASCII)
+"""What Minari takes for a dataset."""
 NOT_INFOS = ("obs", "terminated", "truncated")
 
 
@@ -62,18 +64,9 @@ def to_minari(sessions: Sequence[Session], folder: Path, name: str | None = None
     """
     check_installed()
     minari = importlib.import_module("minari")
+    dataset, chosen = check_sessions(sessions, folder, name, discarded)
+    path = _place(folder, dataset)
     layout, first = sessions[0].layout, sessions[0].facts
-    for other in sessions[1:]:
-        found = differences(other.layout, layout)
-        if found:
-            raise ConfigError([f"{other.folder.name} and {sessions[0].folder.name} differ: {text}" for text in found])
-    dataset = name or f"{_word(first['env'])}/{_word(first['scenario'])}/people-v0"
-    path = folder.absolute() / dataset / "data"
-    if path.exists():
-        raise RecordingError(f"{path} exists: give another --to or --name")
-    chosen = [e for s in sessions for e in s.episodes() if not e.redacted and (discarded or not e.discarded)]
-    if not chosen:
-        raise RecordingError("no episode to write: none was recorded, or all were discarded or redacted")
     with _datasets_in(folder), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about an author and an environment of gymnasium
         written = minari.create_dataset_from_buffers(
@@ -91,6 +84,34 @@ def to_minari(sessions: Sequence[Session], folder: Path, name: str | None = None
         written.storage.update_metadata({"harl_layout": json.dumps(layout_to_json(layout))})
         written.storage.update_metadata({"harl_survey": json.dumps(surveys)})
     return path
+
+
+def check_sessions(
+    sessions: Sequence[Session], folder: Path, name: str | None = None, discarded: bool = False
+) -> tuple[str, list[RecordedEpisode]]:
+    """Whether a dataset can be written, before anything is; arguments and errors are those of `to_minari`.
+
+    Returns:
+        Its name, and the episodes that are in it.
+    """
+    layout, first = sessions[0].layout, sessions[0].facts
+    for other in sessions[1:]:
+        found = differences(other.layout, layout)
+        if found:
+            raise ConfigError([f"{other.folder.name} and {sessions[0].folder.name} differ: {text}" for text in found])
+    dataset = name or f"{_word(first['env'])}/{_word(first['scenario'])}/people-v0"
+    if not NAME.fullmatch(dataset):
+        raise ConfigError([f"{dataset!r} is no name of a dataset: they end in a version, as mine-v0 or group/mine-v0"])
+    if _place(folder, dataset).exists():
+        raise RecordingError(f"{_place(folder, dataset)} exists: give another --to or --name")
+    chosen = [e for s in sessions for e in s.episodes() if not e.redacted and (discarded or not e.discarded)]
+    if not chosen:
+        raise RecordingError("no episode to write: none was recorded, or all were discarded or redacted")
+    return dataset, chosen
+
+
+def _place(folder: Path, dataset: str) -> Path:
+    return folder.absolute() / dataset / "data"
 
 
 def joint_actions(layout: Layout, actions: Mapping[str, NDArray[Any]]) -> FloatArray:

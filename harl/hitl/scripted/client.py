@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import statistics
 import time
@@ -31,6 +32,8 @@ INPUTS_PER_S = 60.0
 """What a server allows that does not say so."""
 BELOW = 0.9
 """Share of what is allowed that is used."""
+LAST_LOOK_S = 1.0
+"""Longest wait, after letting go of everything, for a frame that shows it."""
 WELCOME_S = 30.0
 """Longest wait for the welcome: a run takes a while to start."""
 
@@ -89,15 +92,14 @@ class Robot:
             async with connect(
                 place, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, max_size=None, open_timeout=WELCOME_S
             ) as socket:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._take_part(socket, token)
+                await self._take_part(socket, token, seconds)
                 self.summary.ended = self.summary.ended or "time was up"
         except (OSError, InvalidHandshake, TimeoutError) as error:
             raise RobotError(f"cannot connect to {place}: {error}") from None
         return self.summary
 
-    async def _take_part(self, socket: ClientConnection, token: str) -> None:
+    async def _take_part(self, socket: ClientConnection, token: str, seconds: float | None) -> None:
+        ends = asyncio.get_running_loop().time() + (float("inf") if seconds is None else seconds)
         welcome = await self._come_in(socket, token)
         told = welcome["agents"]
         keys = {name: Keys(about) for name, about in told.items()}
@@ -114,17 +116,30 @@ class Robot:
         watch = {"env": env, "mode": "state", "fps": self.invitation.fps}
         await self._say(socket, {"type": "subscribe", **watch})
         reminders = asyncio.create_task(self._remind(socket, mind))
+        hear = functools.partial(self._take, welcome=welcome, env=env, mind=mind)
         try:
-            async for data in socket:
-                messages = self._take(data, welcome, env, mind)
-                for message in messages:
-                    await self._say(socket, message)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(ends):
+                    await self._listen(socket, hear, lambda: False)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_LOOK_S):  # for the last step that was driven
+                    for message in mind.leave():
+                        await self._say(socket, message)
+                    await self._listen(socket, hear, lambda: mind.free)
         except ConnectionClosed:
-            pass
+            ended = f"the connection was closed: {socket.close_code} {socket.close_reason or ''}"
+            self.summary.ended = ended.rstrip()
         finally:
             reminders.cancel()
             self.summary.steps, self.summary.driven = mind.steps, mind.driven
-        self.summary.ended = f"the connection was closed: {socket.close_code} {socket.close_reason or ''}".rstrip()
+
+    async def _listen(
+        self, socket: ClientConnection, hear: Callable[[str | bytes], list[dict[str, Any]]], over: Callable[[], bool]
+    ) -> None:
+        """Answer what comes, until there is no more to wait for; raises `ConnectionClosed`."""
+        while not over():
+            for message in hear(await socket.recv()):
+                await self._say(socket, message)
 
     async def _come_in(self, socket: ClientConnection, token: str) -> dict[str, Any]:
         invitation = self.invitation

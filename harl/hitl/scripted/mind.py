@@ -80,6 +80,7 @@ class Mind:
         self._presses: list[tuple[float, str, float]] = []
         """When, for whom, and what, of judgements on their way to the key."""
         self._judged_at: float | None = None
+        self._leaving = False
 
     @property
     def steps(self) -> int:
@@ -103,12 +104,23 @@ class Mind:
                 self._judge(name, agent, before, sight)
             if agent.hold is not None:
                 messages += self._drive(name, agent, agent.hold, sight)
-            elif not agent.asked and self._wants(agent):
+            elif not agent.asked and not self._leaving and self._wants(agent):
                 agent.asked = True
                 messages.append({"type": "control", "op": "request", "agent": name, "mode": "hold"})
         if self.traits.feedback and before is not None:
             self._think_of_praise(before, sight)
         return messages
+
+    def leave(self) -> list[dict[str, Any]]:
+        """Let go of everything, and want nothing more."""
+        self._leaving = True
+        held = [(name, agent) for name, agent in self._agents.items() if agent.hold is not None]
+        return [message for name, agent in held for message in self._let_go(name, agent, self._sights[-1])]
+
+    @property
+    def free(self) -> bool:
+        """Whether none of the agents was driven in the step that was seen last."""
+        return not self._sights or all(self._sights[-1].source.get(name) != "human" for name in self._agents)
 
     def hear(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What the server says of an agent's lease that is this person's own."""
@@ -119,6 +131,8 @@ class Mind:
         if message["state"] != "granted":
             agent.hold = None
             return []
+        if self._leaving:
+            return [{**self._input(message["agent"], None, self._sights[-1]), "held": False}]
         if agent.hold is None and self._sights:
             low, high = self.traits.delay_steps
             now = self._sights[-1]

@@ -54,7 +54,8 @@ class Summary:
     steps: int = 0
     """Steps of the environment that passed."""
     driven: int = 0
-    """Steps of agents that were driven, as the person counts them."""
+    """Steps of agents that were driven, as far as the person saw them: as many as are recorded, except in a run that
+    goes faster than its frames."""
     takeovers: int = 0
     inputs: int = 0
     presses: int = 0
@@ -76,6 +77,6 @@ class Summary:
         lag = f"{statistics.median(self.lags):.0f}" if self.lags else "-"
         acks = ", ".join(f"{count} {status}" for status, count in sorted(self.acks.items())) or "none"
         return (
-            f"{self.frames} frames of {self.steps} steps, {self.takeovers} takeovers, {self.driven} steps driven, "
+            f"{self.frames} frames of {self.steps} steps, {self.takeovers} takeovers, {self.driven} steps seen driven, "
             f"{self.inputs} inputs (answered: {acks}; median lag {lag} steps), {self.presses} presses; {self.ended}"
         )
