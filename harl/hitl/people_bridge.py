@@ -49,7 +49,8 @@ class PeopleBridge(Bridge):
         self.stage: Stage | None = None
         self.recent: deque[bool] = deque(maxlen=RATE_STEPS)
         """Whether a person acted, in the last steps of the shown environment."""
-        self._discarded: list[int] = []
+        self._discarded: list[tuple[int, int]] = []
+        """Environment and number of each episode that shall not count."""
         self._drives: dict[int, list[Drive]] = {}
         self._moment: Moment | None = None
         """The step under way, where somebody is there."""
@@ -231,7 +232,7 @@ class PeopleBridge(Bridge):
         """See `Bridge`."""
         self._take_marks()
         found, self._discarded = self._discarded, []
-        return found
+        return [env for env, episode in found if episode == self.episode[env]]  # the others are over
 
     def close(self, reason: str) -> None:
         """See `Bridge`."""
@@ -362,7 +363,7 @@ class PeopleBridge(Bridge):
         """Take in what people said of episodes: a success, a failure, or not to count."""
         while self.room.marks:
             mark = self.room.marks.popleft()
-            if mark.label == "discard" and mark.episode == self.episode[mark.env]:
-                self._discarded.append(mark.env)
+            if mark.label == "discard":
+                self._discarded.append((mark.env, mark.episode))
             if (chronicle := self._chronicle_for_people()) is not None:
                 chronicle.label(mark.env, mark.episode, mark.label, mark.name)
