@@ -25,6 +25,11 @@ class EpisodeTracker:
         self._finished_returns = np.zeros(len(self.agents))
         self._finished_lengths = 0
         self._finished = 0
+        self._gone: NDArray[np.bool_] | None = None
+        """(N, A) who does not take part in the next step; None where everybody does."""
+        self._absent = np.zeros((num_envs, len(self.agents)), np.int64)
+        """Steps of the running episodes in which an agent was not there."""
+        self._finished_absent = 0
         self._touched = np.zeros(num_envs, np.bool_)
         self._discarded = np.zeros(num_envs, np.bool_)
         self._special = False
@@ -32,15 +37,31 @@ class EpisodeTracker:
         self._people_return = 0.0
         self._people_episodes = 0
 
-    def add(self, rewards: NDArray[np.floating[Any]], ended: NDArray[np.bool_]) -> None:
-        """Count one vector step: `rewards` (N, A, 1) of that step, `ended` (N,) where an episode is over with it."""
+    def add(
+        self,
+        rewards: NDArray[np.floating[Any]],
+        ended: NDArray[np.bool_],
+        active: NDArray[np.floating[Any]] | None = None,
+    ) -> None:
+        """Count one vector step.
+
+        Args:
+            rewards: (N, A, 1) of that step.
+            ended: (N,) where an episode is over with it.
+            active: (N, A, 1) who takes part in the next step; None: everybody.
+        """
         self._returns += rewards
         self._steps += 1
+        if self._gone is not None:
+            self._absent += self._gone
+        self._gone = None if active is None or np.count_nonzero(active) == active.size else active[..., 0] == 0
         if np.count_nonzero(ended):
             counted = ended
             if self._special:
                 counted = self._settle(ended)
             self._finished_returns += self._returns[counted].sum(axis=(0, 2))
+            self._finished_absent += int(self._absent[counted].sum())
+            self._absent[ended] = 0
             lengths = self._steps - self._started[counted]
             self._finished_lengths += int(lengths.sum())
             self._finished += len(lengths)
@@ -97,6 +118,7 @@ class EpisodeTracker:
         - `train/return_sum`: return summed over the agents; `train/return_mean`: its mean over the agents;
         - `train/return/<agent>`: that agent's own; `train/episode_length`: in environment steps;
         - `train/episodes`: how many episodes these are means of;
+        - `train/dead_share`: share of the agents' steps in which they were not there any more, where there are such;
         - `people/return_sum`, `people/episodes`: the same of episodes in which people acted, which are none of those.
         """
         people: dict[str, float] = {}
@@ -114,8 +136,10 @@ class EpisodeTracker:
             "train/episodes": float(self._finished),
         }
         means.update((f"train/return/{agent}", float(mean)) for agent, mean in zip(self.agents, per_agent, strict=True))
+        if self._finished_absent:
+            means["train/dead_share"] = self._finished_absent / (self._finished_lengths * len(self.agents))
         self._finished_returns[:] = 0.0
-        self._finished_lengths = self._finished = 0
+        self._finished_lengths = self._finished = self._finished_absent = 0
         return means | people
 
     def get_state(self) -> dict[str, Any]:
@@ -127,6 +151,9 @@ class EpisodeTracker:
             "finished_returns": self._finished_returns.copy(),
             "finished_lengths": self._finished_lengths,
             "finished": self._finished,
+            "absent": self._absent.copy(),
+            "gone": None if self._gone is None else self._gone.copy(),
+            "finished_absent": self._finished_absent,
             "people": [self._people_return, self._people_episodes],
             "touched": self._touched.copy(),
             "discarded": self._discarded.copy(),
@@ -146,6 +173,10 @@ class EpisodeTracker:
         self._finished_returns[:] = state["finished_returns"]
         self._finished_lengths = state["finished_lengths"]
         self._finished = state["finished"]
+        if "absent" in state:
+            self._absent[:], self._gone, self._finished_absent = (
+                state["absent"], state["gone"], state["finished_absent"],
+            )  # fmt: skip
         if "people" in state:
             self._people_return, self._people_episodes = state["people"]
             self._touched[:], self._discarded[:] = state["touched"], state["discarded"]

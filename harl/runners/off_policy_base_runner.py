@@ -212,7 +212,7 @@ class OffPolicyBaseRunner(Runner):
 
     def insert(self, before: Seen, actions: FloatArray, outcome: EnvStep) -> None:
         """Write one vector step into the buffer and count it."""
-        self.tracker.add(outcome.rewards, outcome.ended)
+        self.tracker.add(outcome.rewards, outcome.ended, outcome.active)
         if outcome.metrics:
             self.env_metrics.add(outcome.metrics)
         if self.driving is None:

@@ -196,7 +196,7 @@ class OnPolicyBaseRunner(Runner):
         if self.driving is not None:
             data = self.driving.take_marks(data)
         check_finite(data, self.layout, self.env_steps)
-        self.tracker.add(data.rewards, data.ended)
+        self.tracker.add(data.rewards, data.ended, data.active)
         if data.metrics:
             self.env_metrics.add(data.metrics)
         self.buffer.insert(self.t, data)

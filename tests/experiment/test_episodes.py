@@ -9,6 +9,7 @@ import pytest
 
 from harl.experiment.checkpoint import CheckpointStore
 from harl.experiment.episodes import EnvMetrics, EpisodeTracker
+from tests.runners import off_policy_runs, runs
 
 
 def add(tracker: EpisodeTracker, rewards: list[list[float]], ended: list[bool]) -> None:
@@ -201,3 +202,32 @@ def test_older_checkpoint_without_numbers_counts_from_zero() -> None:
     second.set_state(state)
     assert second.numbers.tolist() == [0]
     assert second.lengths.tolist() == [1]
+
+
+def test_D_23_the_share_of_the_dead_is_one_minus_the_mean_of_the_living() -> None:
+    """The original divides by the number of agents twice, so that with three of them two thirds are always dead."""
+    tracker = EpisodeTracker(2, ["a", "b", "c"])
+    here, ended = np.ones((2, 3, 1), np.float32), np.zeros(2, np.bool_)
+    rewards = np.zeros((2, 3, 1), np.float32)
+    for step in range(1, 5):  # of the first environment: a is gone after 2 steps, b after 3
+        living = here.copy()
+        living[0, :, 0] = [step < 2, step < 3, 1]
+        over = step == 4
+        tracker.add(rewards, np.array([over, False]), here if over else living)
+        if step == 3:  # goes on from a checkpoint
+            state, tracker = tracker.get_state(), EpisodeTracker(2, ["a", "b", "c"])
+            tracker.set_state(state)
+    assert tracker.drain()["train/dead_share"] == (2 + 1) / (4 * 3)
+    for step in range(1, 4):
+        tracker.add(rewards, ended if step < 3 else ~ended, here)
+    assert "train/dead_share" not in tracker.drain(), "nobody left"
+
+
+@pytest.mark.parametrize("algo", ["happo", "hasac"])
+def test_D_23_the_share_of_the_dead_in_a_run(tmp_path: Path, algo: str) -> None:
+    """Three agents that live 2, 3 and 4 steps: 3 of 12 are those of the dead."""
+    if algo == "happo":
+        folder = runs.run(tmp_path, *runs.world("Deaths"), *runs.QUICK).folder
+    else:
+        folder = off_policy_runs.run(tmp_path, algo, off_policy_runs.fixture("Deaths"), **off_policy_runs.QUICK).folder
+    assert set(runs.column(folder, "train/dead_share")) == {0.25}
