@@ -173,8 +173,9 @@ class Pace:
                 for env, seat in seats
             )
 
-        if room.driven():
-            self._show_now()
+        with room.changed:
+            if room.driven():
+                self._show_now()
         deadline = room.clock() + room.config.timeout_s
         in_time = self._wait(acted, stopping, meanwhile, lambda: deadline)
         with room.changed:

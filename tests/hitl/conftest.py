@@ -25,9 +25,13 @@ def no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParallelVectorEnv, "can_restart", False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium through Playwright; skips where either is not installed."""
+    """Chromium through Playwright; skips where either is not installed.
+
+    One for each module: as long as it is open, Playwright's event loop runs in this thread, and tests that come after
+    could not run one of their own.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="the package `playwright` is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium or google-chrome on the path, and CHROMIUM does not name one")

@@ -76,5 +76,5 @@ def test_the_first_inputs_of_a_takeover_in_a_free_run_are_not_stale(peer: Any, j
         until(page, lambda: [each for each in run.human_steps() if each.action == [UP]])
         page.keyboard.up("Space")
     banner(page, "Policy drives")
-    statuses = {message["status"] for message in received if message["type"] == "ack"}
-    assert statuses == {"applied"}
+    acks = until(page, lambda: [message for message in received if message["type"] == "ack"])
+    assert {message["status"] for message in acks} == {"applied"}
