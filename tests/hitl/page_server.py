@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harl.envs.api import FloatArray
+from harl.envs.breaking_off import break_off
 from harl.envs.mpe import MPEVectorEnv
 from harl.hitl.bridge import Source, Stage
 from harl.hitl.web import WebBridge
@@ -109,7 +110,7 @@ class Peer:
             while not self._over.is_set():
                 proposed = self._policy()
                 override = self.bridge.override_actions(env_steps, outcome.obs, None, proposed)
-                outcome = self.env.step(override.actions)
+                outcome = break_off(self.env, self.env.step(override.actions), self.bridge.discarded())
                 self._note(override.actions, override.source)
                 self.bridge.override_rewards(env_steps, outcome.rewards)
                 self.bridge.publish(outcome)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harl.envs.api import EnvStep, FloatArray, VectorEnv
+from harl.envs.breaking_off import break_off
 from harl.hitl.bridge import Source, Stage
 from harl.hitl.web import WebBridge
 from tests.hitl.recording_fixtures import mpe
@@ -85,7 +86,7 @@ class Run:
             override = self.bridge.override_actions(self.steps, now.obs, None, self._policy(now))
             if override.source is not None:
                 self.human += override.source == Source.HUMAN
-            now = self.envs.step(override.actions)
+            now = break_off(self.envs, self.envs.step(override.actions), self.bridge.discarded())
             self.bridge.override_rewards(self.steps, now.rewards)
             self.bridge.publish(now)
             self.steps += self.envs.num_envs
