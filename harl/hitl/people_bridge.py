@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import sys
 import time
 from abc import abstractmethod
 from collections import deque
@@ -205,10 +207,17 @@ class PeopleBridge(Bridge):
     def close(self, reason: str) -> None:
         """See `Bridge`."""
         if self.chronicle is not None and not self._closed:
+            self._hear_the_last()
             for kind, fields in self.room.drain_events():
                 self.chronicle.event(kind, fields)
             self.chronicle.close(reason)
         self._closed = True
+
+    def _hear_the_last(self) -> None:
+        """Record what was said of the last steps; nothing learns from it any more."""
+        self.crediting.stage = dataclasses.replace(self._stage, earliest=lambda: sys.maxsize)
+        while self.room.feedback_box:
+            self.crediting.take(self.room.feedback_box.popleft(), self.env_steps)
 
     # Within.
 
