@@ -19,10 +19,10 @@ from harl.hitl.bridge import Source
 T, LENGTH = 50, 300
 """Steps of a rollout and of an episode."""
 COMMON = (
-    "env=pettingzoo", "env.entry_point=tests.hitl.sharpie_worlds:Walk", f"env.kwargs.length={LENGTH}", f"env.kwargs.leaves={2 * LENGTH}",
-    "env.state_type=EP", "env.reward=shared_sum", "hitl=sharpie", "hitl.hostname=127.0.0.1",
-    "train.n_rollout_threads=1", "train.num_env_steps=1e6", "eval.use_eval=false", "logger.progress=off",
-    "logger.tensorboard=false", "algo.lr=0.002", "seed=3",
+    "env=pettingzoo", "env.entry_point=tests.hitl.sharpie_worlds:Walk", f"env.kwargs.length={LENGTH}",
+    f"env.kwargs.leaves={2 * LENGTH}", "env.state_type=EP", "env.reward=shared_sum", "hitl=sharpie",
+    "hitl.hostname=127.0.0.1", "train.n_rollout_threads=1", "train.num_env_steps=1e6", "eval.use_eval=false",
+    "logger.progress=off", "logger.tensorboard=false", "algo.lr=0.002", "seed=3",
 )  # fmt: skip
 FAMILIES = {
     "happo": ("algo=happo", f"train.episode_length={T}"),
