@@ -195,7 +195,7 @@ class VectorEnv(ABC):
         raise EnvError(f"{self.name} cannot load a state")
 
     def render(self, env_index: int = 0) -> NDArray[np.uint8]:
-        """Picture (H, W, 3) of one environment, without a display."""
+        """Picture (H, W, 3) of one environment, without a display; it may be read-only."""
         raise EnvError(f"{self.name} cannot be rendered")
 
     def scene(self, env_index: int = 0) -> dict[str, Any] | None:
