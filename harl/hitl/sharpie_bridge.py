@@ -78,6 +78,8 @@ class SharpieBridge(PeopleBridge):
         self._next_frame = 0.0
         self._blind = False
         """Whether a picture could not be drawn."""
+        self._saying: set[str] = set()
+        """Agents of whom it has been told that what their people say is recorded alone."""
         self._watching = False
         """Whether the environment is asked for the last pictures of its episodes."""
         if not listen:
@@ -177,11 +179,23 @@ class SharpieBridge(PeopleBridge):
             return False
         if session.begun and not session.lockstep and not done and now < self._next_frame:
             return False
+        if not session.begun:
+            self._say_what_hints_do(session)
         self._next_frame = now + session.between
         session.offer(self._shot(session, env, done))
         if env in self.crediting.ledgers:
             self.crediting.ledgers[env].show(*self.room.position[env], now)
         return True
+
+    def _say_what_hints_do(self, session: Session) -> None:
+        saying = {seat.agent for seat in session.seats.values() if seat.settings.inputs_type == "other"}
+        new = sorted(saying - self._saying)
+        if new:
+            self._saying |= saying
+            self._stage.notice(
+                f"people: what {', '.join(new)} says (inputs_type other) is recorded alone: policies of a run take no "
+                "hints"
+            )
 
     def _shot(self, session: Session, env: int, done: bool) -> Shot:
         outcome, layout = self._outcome, self._stage.layout
@@ -227,7 +241,9 @@ class SharpieBridge(PeopleBridge):
                 self._stage.notice(f"this environment cannot be shown: {type(error).__name__}: {error}")
             self._blind = True
             return None
-        return None if picture is None else np.array(picture)
+        if picture is None or not picture.flags.writeable:
+            return picture
+        return picture.copy()  # the environment may draw into it again before it is sent
 
     def close(self, reason: str) -> None:
         """See `Bridge`; people are told, after they have seen an episode's last frame where it was reached."""

@@ -262,6 +262,28 @@ def test_hints_and_steps_are_recorded(tmp_path: Path) -> None:
     assert "go left" in "".join(file.read_text() for file in events)
 
 
+def test_that_a_run_takes_no_hints_is_said_once(tmp_path: Path) -> None:
+    """Its networks have learned without any: what people say is kept, and changes nothing."""
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_0": agent(inputs_type="other", textual_inputs=True, policy=policy())}
+    site.people["spread"] = scripted(*[batch(agent_0="go left")] * 4)
+    site.queue.put(("spread", "A1"))
+    site.queue.put(("spread", "A2"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        play(run, site, "A2")
+        assert all(row == [4, 4, 4] for row in run.executed)
+        assert [text for text in run.notices if "agent_0 says" in text] == [
+            "people: what agent_0 says (inputs_type other) is recorded alone: policies of a run take no hints"
+        ]
+    (session,) = find_sessions(tmp_path)
+    said = [event.data for event in session.events() if event.kind == "hint"]
+    assert [(hint["agent"], hint["value"], hint["seen"][1]) for hint in said] == [
+        ("agent_0", "go left", step) for _ in range(2) for step in range(STEPS)
+    ]
+
+
 def test_roles_that_are_no_agents_and_links_of_others_are_refused(tmp_path: Path) -> None:
     site = FakeSite()
     assert site.settings is not None

@@ -16,6 +16,7 @@ from harl.hitl import sharpie
 from harl.hitl.sharpie_site.environments import SingleEnv
 from harl.hitl.sharpie_site.gallery import import_gallery
 from harl.hitl.sharpie_site.mapping import AgentEntry, EnvironmentEntry, parse_mapping, read_mapping
+from harl.hitl.sharpie_site.overrides import get_policy_actions
 from harl.hitl.sharpie_site.people import Waits
 from harl.hitl.sharpie_site.serving import Makers, NotServed, Serving, made
 from harl.hitl.sharpie_site.settings import read_roles
@@ -209,6 +210,24 @@ def test_where_the_last_state_cannot_be_drawn_the_one_before_it_is_shown(able: b
     first = env.render()
     env.step(dict.fromkeys(envs.layout.agents, 1))
     assert env.render() is first
+
+
+def test_what_people_say_reaches_a_team_as_the_hint() -> None:
+    said: list[Any] = []
+
+    class Team:
+        layout = MPEVectorEnv(1).layout
+
+        def act(self, obs: Any, deterministic: bool, hint: Any) -> Any:
+            said.append((*obs, deterministic, hint))
+            return {"agent_1": 3}
+
+    serving = Serving(makers=Makers(lambda run, which: Team(), lambda entry: MPEVectorEnv(1)))
+    team = serving.policies("x", parsed({"agents": {"partner": {"checkpoint": "run", "plays": "agent_1"}}}))
+    settings = {"partner": agent(inputs_type="other", textual_inputs=True)}
+    assert get_policy_actions({"partner": np.zeros(18)}, team, {"partner": "go left"}, settings) == {"partner": 3}
+    get_policy_actions({"partner": np.zeros(18)}, team, {}, settings)
+    assert said == [("agent_1", True, "go left"), ("agent_1", True, None)]
 
 
 def test_an_unknown_agent_of_a_run_is_named_with_the_known_ones(run_folder: Path) -> None:
