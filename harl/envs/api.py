@@ -8,7 +8,7 @@ columns beyond an agent's own width are zero and are never shown to its network.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,7 +218,7 @@ class VectorEnv(ABC):
         raise EnvError(f"{self.name} cannot load a state")
 
     def render(self, env_index: int = 0) -> NDArray[np.uint8]:
-        """Picture (H, W, 3) of one environment, without a display."""
+        """Picture (H, W, 3) of one environment, without a display; it may be read-only."""
         raise EnvError(f"{self.name} cannot be rendered")
 
     def scene(self, env_index: int = 0) -> dict[str, Any] | None:
@@ -233,6 +233,19 @@ class VectorEnv(ABC):
         - `line`: `x1`, `y1`, `x2`, `y2`, `stroke`;
         - `text`: `x`, `y`, `text`.
         """
+        return None
+
+    def watch_ends(self, env_indices: Iterable[int]) -> bool:
+        """Say of which environments somebody wants to see how episodes end: `render_end` is asked for these.
+
+        It counts from the next step to the next call, and costs a picture at each end of theirs. Optional: environments
+        that cannot return False, and nobody sees the last state, since the next episode begins within the step.
+        """
+        return False
+
+    def render_end(self, env_index: int = 0) -> NDArray[np.uint8] | None:
+        """Picture (H, W, 3) of the last state of the episode that ended in the last step; None where none did, or where
+        nobody watches; raises as `render` does."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most environments hold nothing

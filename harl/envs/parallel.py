@@ -6,13 +6,15 @@ Values are passed on as they are, NaN included: the runner stops a run that meet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harl.envs.api import EnvError, EnvStep, FloatArray, VectorEnv
+from harl.envs.ends import EndPictures
 from harl.envs.entry_point import EnvFactory, scenario_name
 from harl.envs.parallel_adapter import MAX_METRICS, ParallelAdapter, episode_limit, fold_seed
 from harl.envs.parallel_arrays import StepArrays
@@ -50,6 +52,7 @@ class ParallelVectorEnv(VectorEnv):
         self.name = name
         self.scenario = scenario
         self._renders = render
+        self._ends = EndPictures(lambda env: self.render(env))
         self._adapters: list[ParallelAdapter] = []
         self._built: list[Any] = []
         noticed: set[str] = set()
@@ -60,6 +63,7 @@ class ParallelVectorEnv(VectorEnv):
                 self._built.append(env)
                 blueprint = self._adapters[0].blueprint if self._adapters else None
                 self._adapters.append(ParallelAdapter(env, state_type, label, blueprint, noticed))
+                self._adapters[-1].at_end = functools.partial(self._ends.draw, (index,))
         except BaseException:
             self.close()
             raise
@@ -87,6 +91,8 @@ class ParallelVectorEnv(VectorEnv):
             raise EnvError(
                 f"{self.name} {self.scenario}: actions have shape {actions.shape}, expected {self._actions_shape}"
             )
+        if self._ends.watched:
+            self._ends.forget()
         for adapter, row, action in zip(self._adapters, self._rows, actions, strict=True):
             adapter.step(action, row)
         return self._arrays.record(self.layout, self._collect_metrics())
@@ -130,6 +136,13 @@ class ParallelVectorEnv(VectorEnv):
                 'the environment must take render_mode="rgb_array" when it is built and draw to an array'
             )
         return picture.astype(np.uint8, copy=False)
+
+    def watch_ends(self, env_indices: Iterable[int]) -> bool:
+        self._ends.watch(env_indices)
+        return True
+
+    def render_end(self, env_index: int = 0) -> NDArray[np.uint8] | None:
+        return self._ends.get(env_index)
 
     def close(self) -> None:
         while self._built:

@@ -10,6 +10,7 @@ is sent a neutral one, never the policy's.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,8 @@ class ParallelAdapter:
         self.label = label
         self.metrics: dict[str, float] = {}
         """Numbers that the environment reported for the last step."""
+        self.at_end: Callable[[], object] | None = None
+        """Called when an episode is over, before the next one begins."""
         self._seed: int | None = None
         self._steps = 0
         self._episode = 0
@@ -222,6 +225,8 @@ class ParallelAdapter:
         row.ended[0] = True
         self._write_view(observations, infos, before, row.final_obs, row.final_available_actions, final=True)
         self.blueprint.state_plan.write(self.env, self.agents, row.final_obs, row.final_state)
+        if self.at_end is not None:
+            self.at_end()
         self._begin_episode(row, None)
 
     def _settle(

@@ -5,7 +5,7 @@ Letters used for shapes: N environments, A agents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -103,6 +103,10 @@ class Stage:
     """Take numbers into the means of the next line of the log."""
     env_state: Callable[[], Mapping[str, Any] | None] = lambda: None
     """State of the environments as `VectorEnv.get_state` gives it; None where it cannot be saved."""
+    watch_ends: Callable[[Iterable[int]], object] = lambda envs: False
+    """Ask for the last pictures of episodes of these environments; see `VectorEnv.watch_ends`."""
+    render_end: Callable[[int], NDArray[np.uint8] | None] = lambda env: None
+    """Picture (H, W, 3) of the last state of the episode that ended in the last step, None where it was not kept."""
     seed_of: Callable[[int], int | None] = lambda env: None
     """Seed with which an environment was reset last, where known."""
     standing: Standing | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import sys
 import time
 from abc import abstractmethod
 from collections import deque
@@ -240,6 +242,8 @@ class PeopleBridge(Bridge):
             return
         self._closed = True
         if self.stage is not None:
+            # Nothing learns any more from what is said of the last steps.
+            self.crediting.stage = dataclasses.replace(self.stage, earliest=lambda: sys.maxsize)
             self._hear()
         if self.chronicle is not None:
             self.chronicle.close(reason)

@@ -78,6 +78,10 @@ class SharpieBridge(PeopleBridge):
         self._next_frame = 0.0
         self._blind = False
         """Whether a picture could not be drawn."""
+        self._saying: set[str] = set()
+        """Agents of whom it has been told that what their people say is recorded alone."""
+        self._watching = False
+        """Whether the environment is asked for the last pictures of its episodes."""
         if not listen:
             return
         problems = []
@@ -141,7 +145,13 @@ class SharpieBridge(PeopleBridge):
         """
         if self._stage.purpose == "evaluate" and not self.step[self.config.env_index]:
             self._wait_for_session()
-        return super().override_actions(env_steps, obs, available_actions, proposed)
+        override = super().override_actions(env_steps, obs, available_actions, proposed)
+        session = self.reception.session
+        watching = session is not None and not session.over and not session.finished
+        if watching != self._watching:
+            self._watching = watching
+            self._stage.watch_ends([self.config.env_index] if watching else [])
+        return override
 
     def _wait_for_session(self) -> None:
         stage, limit = self._stage, self.config.max_pause_s
@@ -169,17 +179,28 @@ class SharpieBridge(PeopleBridge):
             return False
         if session.begun and not session.lockstep and not done and now < self._next_frame:
             return False
+        if not session.begun:
+            self._say_what_hints_do(session)
         self._next_frame = now + session.between
         session.offer(self._shot(session, env, done))
         if env in self.crediting.ledgers:
             self.crediting.ledgers[env].show(*self.room.position[env], now)
         return True
 
+    def _say_what_hints_do(self, session: Session) -> None:
+        saying = {seat.agent for seat in session.seats.values() if seat.settings.inputs_type == "other"}
+        new = sorted(saying - self._saying)
+        if new:
+            self._saying |= saying
+            self._stage.notice(
+                f"people: what {', '.join(new)} says (inputs_type other) is recorded alone: policies of a run take no "
+                "hints"
+            )
+
     def _shot(self, session: Session, env: int, done: bool) -> Shot:
         outcome, layout = self._outcome, self._stage.layout
-        begun, picture = session.begun, session.last_picture
-        if not done or picture is None:  # the next episode has begun within the step that ended this one
-            picture = self._picture(env)
+        begun = session.begun
+        picture = self._end_picture(env, session.last_picture) if done else self._picture(env)
         rows = outcome.final_obs[env] if done and outcome.final_obs is not None else outcome.obs[env]
         roles = {seat.agent: role for role, seat in session.seats.items()}
         obs: dict[str, Any] = {}
@@ -202,13 +223,27 @@ class SharpieBridge(PeopleBridge):
 
     def _picture(self, env: int) -> NDArray[np.uint8]:
         """The environment as it is now; grey where it cannot be drawn, which is said once and does not stop the run."""
+        picture = self._drawn(env, self._stage.render)
+        return as_rgb(None) if picture is None else picture
+
+    def _end_picture(self, env: int, before: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """The last state of the episode that has ended; where it cannot be had, the one that was shown before it."""
+        picture = self._drawn(env, self._stage.render_end)  # the next episode has begun within the step
+        if picture is None:
+            picture = before
+        return self._picture(env) if picture is None else picture
+
+    def _drawn(self, env: int, draw: Callable[[int], NDArray[np.uint8] | None]) -> NDArray[np.uint8] | None:
         try:
-            return np.array(self._stage.render(env))
+            picture = draw(env)
         except Exception as error:
             if not self._blind:
                 self._stage.notice(f"this environment cannot be shown: {type(error).__name__}: {error}")
             self._blind = True
-            return as_rgb(None)
+            return None
+        if picture is None or not picture.flags.writeable:
+            return picture
+        return picture.copy()  # the environment may draw into it again before it is sent
 
     def close(self, reason: str) -> None:
         """See `Bridge`; people are told, after they have seen an episode's last frame where it was reached."""

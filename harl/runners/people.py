@@ -178,6 +178,8 @@ class People(ABC):
             total_steps=runner.total_steps,
             render=envs.render,
             scene=envs.scene,
+            watch_ends=envs.watch_ends,
+            render_end=envs.render_end,
             earliest=self.earliest,
             stopping=lambda: runner.stop_requested,
             log_probs=log_probs,

@@ -102,6 +102,8 @@ class Playback:
             total_steps=0,
             render=envs.render,
             scene=envs.scene,
+            watch_ends=envs.watch_ends,
+            render_end=envs.render_end,
             earliest=lambda: 0,
             stopping=lambda: False,
             log_probs=log_probs,

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import queue
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -108,6 +109,7 @@ class FakeSite:
         closed: (link, room) → code with which the runner left.
         connections: paths of all connections, in their order.
         refuse: path → HTTP status, while it is there.
+        cut: path → how many more connections die before they are answered.
     """
 
     def __init__(self) -> None:
@@ -121,6 +123,7 @@ class FakeSite:
         self.closed: dict[tuple[str, str], int | None] = {}
         self.connections: list[str] = []
         self.refuse: dict[str, int] = {}
+        self.cut: dict[str, int] = {}
         self.queue: queue.Queue[Any] = queue.Queue()
         """Sessions (link, room), texts that are sent as they are, or integers: close the queue with that code."""
         self.idle = 0
@@ -159,6 +162,10 @@ class FakeSite:
         self.note(lambda: self.connections.append(request.path))
         if request.headers.get("authorization") != KEY:
             return connection.respond(HTTPStatus.FORBIDDEN, "no\n")
+        for path, left in self.cut.items():
+            if request.path.startswith(path) and left:
+                self.cut[path] -= 1
+                connection.socket.shutdown(socket.SHUT_RDWR)
         for path, status in self.refuse.items():
             if request.path.startswith(path):
                 return connection.respond(HTTPStatus(status), "no\n")

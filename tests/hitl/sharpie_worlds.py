@@ -12,10 +12,10 @@ from pettingzoo import ParallelEnv
 
 
 class Walk(ParallelEnv[str, Any, Any]):
-    """Two agents on a line; each one's observation is its place. agent_1 leaves after `leaves` steps."""
+    """Two agents on a line; each one's observation is its place, which `pays`. agent_1 leaves after `leaves` steps."""
 
-    def __init__(self, length: int = 3, leaves: int = 99, render_mode: str | None = None) -> None:
-        self.length, self.leaves, self.render_mode = length, leaves, render_mode
+    def __init__(self, length: int = 3, leaves: int = 99, pays: float = 1.0, render_mode: str | None = None) -> None:
+        self.length, self.leaves, self.pays, self.render_mode = length, leaves, pays, render_mode
         self.possible_agents = ["agent_0", "agent_1"]
         self.agents: list[str] = []
         self.taken: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ class Walk(ParallelEnv[str, Any, Any]):
         self.steps += 1
         gone = {agent: agent == "agent_1" and self.steps >= self.leaves for agent in self.agents}
         cut = dict.fromkeys(self.agents, self.steps >= self.length)
-        seen, rewards = self._seen(), {agent: float(self.places[agent]) for agent in self.agents}
+        seen, rewards = self._seen(), {agent: self.pays * self.places[agent] for agent in self.agents}
         self.agents = [agent for agent in self.agents if not gone[agent] and not cut[agent]]
         return seen, rewards, gone, cut, {agent: {} for agent in seen}
 

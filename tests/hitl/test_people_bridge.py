@@ -354,3 +354,22 @@ def test_feedback_is_recorded_at_the_step_that_was_shown_and_at_those_it_is_cred
     assert np.isnan(np.delete(data["human_raw"][:, 0], 2)).all()
     assert data["human_credited"][:, 0].sum() == pytest.approx(-2.8 / 3.8, abs=1e-5)  # the rest: a step before
     assert data["weight"].tolist() == [0.5] * 4
+
+
+def test_feedback_on_the_last_step_of_a_run_is_recorded(tmp_path):
+    """It is heard in the step after; where there is none, when the run ends."""
+    made = Play(tmp_path, record="touched", pace="free", reward__anneal=False)
+    made.room.enter("t", "tess", "trainer", "desktop")
+    for _ in range(3):
+        made.step()
+    feedback(made, shown_ms=500.0)
+    made.bridge.close("over")
+    made.bridge.close("over")
+    (session,) = find_sessions(tmp_path)
+    (event,) = [event for event in session.events() if event.kind == "feedback"]
+    assert event.data["late"] is True  # nothing learns any more
+    (episode,) = [found for found in session.episodes() if found.env == 0]
+    data = episode.load()
+    assert data["human_raw"][-1, 0] == 1.0
+    assert data["human_credited"][-1, 0] > 0
+    assert data["reward_learned"].tolist() == data["reward"].tolist()

@@ -5,37 +5,20 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from websockets.sync.server import ServerConnection
 
-from harl.config import ConfigError, SharpieConfig, build_config
+from harl.config import ConfigError
 from harl.envs.mpe import MPEVectorEnv
-from harl.hitl.bridge import Credit, PeopleError, Source, Stage
+from harl.hitl.bridge import Credit, PeopleError, Source
 from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.sharpie_bridge import SharpieBridge
+from harl.hitl.sharpie_site.pictures import encode
 from tests.hitl.sharpie_fakes import KEY, FakeSite, agent, batch, left, picture_of, policy
-
-N, STEPS = 2, 4
-"""Environments, and steps of an episode."""
-ROLES = {name: agent(participant=name == "agent_0") for name in ("agent_0", "agent_1", "agent_2")}
-
-
-def sharpie_config(port: int = 1, **changes: Any) -> SharpieConfig:
-    """The section `hitl` of hitl=sharpie, with other values; `takeover__learn=…` sets hitl.takeover.learn."""
-    config = build_config(["hitl=sharpie"]).run.hitl
-    assert isinstance(config, SharpieConfig)
-    changes = {"hostname": "127.0.0.1", "port": port, "reward__anneal": False, "reward__weight": 1.0, **changes}
-    for name, value in changes.items():
-        section, _, key = name.partition("__")
-        value = dataclasses.replace(getattr(config, section), **{key: value}) if key else value
-        config = dataclasses.replace(config, **{section: value})
-    return config
+from tests.hitl.sharpie_run import ROLES, STEPS, N, play, run_at, scripted, sharpie_config
 
 
 @pytest.fixture(autouse=True)
@@ -43,89 +26,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARPIE_CONNECTION_KEY", KEY)
     monkeypatch.setattr("harl.hitl.sharpie_site.waiting.ASK_S", 0.02)
     monkeypatch.setattr("harl.hitl.sharpie_site.waiting.pauses", lambda: iter(lambda: 0.05, None))
-
-
-class Run:
-    """A run whose policies always propose action 4; keeps what happened in environment 0 while a session went on."""
-
-    def __init__(self, folder: Path, bridge: SharpieBridge) -> None:
-        self.bridge, self.envs = bridge, MPEVectorEnv(num_envs=N, scenario="simple_spread", max_cycles=STEPS)
-        self.env_steps, self.asked_to_stop = 0, False
-        self.human_steps = 0
-        """In all environments, in and out of sessions."""
-        self.executed: list[list[int]] = []
-        self.source: list[list[int]] = []
-        self.mask: list[list[float]] = []
-        self.rewards: dict[int, list[float]] = {}
-        self.in_session: list[int] = []
-        """Counts of environment steps of the steps of sessions."""
-        self.credits: list[Credit] = []
-        self.notices: list[str] = []
-        self.stage = Stage(
-            layout=self.envs.layout, num_envs=N, purpose="train", title="a run", env_name="mpe",
-            scenario="simple_spread", algo="happo", folder=folder, sums_rewards=False, total_steps=0,
-            render=self.envs.render, scene=lambda env: None, earliest=lambda: 0,
-            stopping=lambda: self.asked_to_stop, log_probs=lambda obs, masks, actions: None,
-            notice=self.notices.append, metrics=lambda m: None,
-        )  # fmt: skip
-        self.now = self.envs.reset([1, 2])
-        bridge.attach(self.stage, self.now)
-
-    def step(self) -> None:
-        """One step of all environments."""
-        bridge = self.bridge
-        proposed = np.full((N, 3, 1), 4, np.float32)
-        override = bridge.override_actions(self.env_steps, self.now.obs, None, proposed)
-        session = bridge.reception.session
-        self.human_steps += 0 if override.source is None else int((override.source == Source.HUMAN).sum())
-        self.now = self.envs.step(override.actions)
-        _, credits = bridge.override_rewards(self.env_steps, self.now.rewards)
-        self.credits += credits
-        self.rewards[self.env_steps] = self.now.rewards[0, :, 0].tolist()
-        if session is not None and session.begun and not session.finished:
-            self.in_session.append(self.env_steps)
-            self.executed.append(override.actions[0, :, 0].astype(int).tolist())
-            self.source.append([0, 0, 0] if override.source is None else override.source[0].tolist())
-            self.mask.append([1, 1, 1] if override.policy_mask is None else override.policy_mask[0, :, 0].tolist())
-        bridge.publish(self.now)
-        self.env_steps += N
-
-
-@contextmanager
-def run_at(site: FakeSite, folder: Path, **changes: Any) -> Iterator[Run]:
-    """A run that serves the site's queue."""
-    assert site.settings is not None
-    if "agent_1" not in site.settings[1]:
-        site.settings[1] = ROLES
-    with site.running() as port:
-        bridge = SharpieBridge(sharpie_config(port, **changes))
-        try:
-            yield Run(folder, bridge)
-        finally:
-            bridge.close("the test is over")
-
-
-def play(run: Run, site: FakeSite, room: str, link: str = "spread", more: int = 3) -> None:
-    """Step until the session is over, and a few steps more."""
-    for _ in range(100_000):
-        run.step()
-        if (link, room) in site.closed and run.bridge.reception.session is None:
-            break
-    assert (link, room) in site.closed
-    for _ in range(more):
-        run.step()
-
-
-def scripted(*answers: Any, role: str = "agent_0") -> Any:
-    """People who answer each frame with the next of these; None is silence."""
-
-    def people(connection: ServerConnection, message: dict[str, Any]) -> None:
-        step = message.get("step")
-        if step is not None and step <= len(answers) and answers[step - 1] is not None:
-            answer = answers[step - 1]
-            connection.send(answer if isinstance(answer, str) else batch(**{role: answer}))
-
-    return people
 
 
 def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw(tmp_path: Path) -> None:
@@ -156,6 +56,51 @@ def test_what_a_person_presses_is_done_in_the_step_after_the_frame_that_they_saw
     assert len({tuple(frame["observations"]["agent_0"]) for frame in frames}) == 5
     assert picture_of(frames[0]).shape == (700, 700, 3)
     assert site.closed["spread", "A1"] == 1000
+
+
+def test_the_last_frame_shows_the_last_state(tmp_path: Path) -> None:
+    """Environments start the next episode within the step; what is drawn before that is asked for while people look."""
+    site = FakeSite()
+    site.people["spread"] = scripted(1, 2, 0, 3)
+    longer = MPEVectorEnv(num_envs=N, scenario="simple_spread")
+    states: list[Any] = []
+    with run_at(site, tmp_path) as run:
+        step = run.envs.step
+
+        def watched(actions: Any) -> Any:
+            states.append((run.envs.get_state(), actions.copy()))
+            return step(actions)
+
+        run.envs.step = watched  # type: ignore[method-assign]
+        run.step()
+        assert run.watched == []
+        site.queue.put(("spread", "A1"))
+        play(run, site, "A1")
+        assert run.watched == [[0], []]
+        state, actions = states[run.in_session[-1] // N]
+    longer.set_state(state)
+    longer.step(actions)
+    frames = site.frames("spread", "A1")
+    assert frames[-1]["image"] == encode(longer.render(0))
+    assert len({frame["image"] for frame in frames[1:]}) == STEPS
+
+
+def test_a_last_state_that_cannot_be_drawn_is_said_and_the_one_before_it_is_shown(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(1, 2, 0, 3)
+    site.queue.put(("spread", "A1"))
+
+    def broken(env: int) -> Any:
+        raise RuntimeError("out of order")
+
+    with run_at(site, tmp_path) as run:
+        run.bridge.stage = dataclasses.replace(run.stage, render_end=broken)
+        play(run, site, "A1")
+        assert [text for text in run.notices if "out of order" in text] == [
+            "this environment cannot be shown: RuntimeError: out of order"
+        ]
+    frames = site.frames("spread", "A1")
+    assert frames[-1]["image"] == frames[-2]["image"]
 
 
 def test_no_key_leaves_a_shared_agent_to_the_policy(tmp_path: Path) -> None:
@@ -315,6 +260,28 @@ def test_hints_and_steps_are_recorded(tmp_path: Path) -> None:
     assert episode.people == ["spread/A1:agent_0"]
     events = (tmp_path / "people").rglob("*.jsonl")
     assert "go left" in "".join(file.read_text() for file in events)
+
+
+def test_that_a_run_takes_no_hints_is_said_once(tmp_path: Path) -> None:
+    """Its networks have learned without any: what people say is kept, and changes nothing."""
+    site = FakeSite()
+    assert site.settings is not None
+    site.settings[1] = {**ROLES, "agent_0": agent(inputs_type="other", textual_inputs=True, policy=policy())}
+    site.people["spread"] = scripted(*[batch(agent_0="go left")] * 4)
+    site.queue.put(("spread", "A1"))
+    site.queue.put(("spread", "A2"))
+    with run_at(site, tmp_path) as run:
+        play(run, site, "A1")
+        play(run, site, "A2")
+        assert all(row == [4, 4, 4] for row in run.executed)
+        assert [text for text in run.notices if "agent_0 says" in text] == [
+            "people: what agent_0 says (inputs_type other) is recorded alone: policies of a run take no hints"
+        ]
+    (session,) = find_sessions(tmp_path)
+    said = [event.data for event in session.events() if event.kind == "hint"]
+    assert [(hint["agent"], hint["value"], hint["seen"][1]) for hint in said] == [
+        ("agent_0", "go left", step) for _ in range(2) for step in range(STEPS)
+    ]
 
 
 def test_roles_that_are_no_agents_and_links_of_others_are_refused(tmp_path: Path) -> None:

@@ -201,22 +201,6 @@ def test_an_agent_without_anybody_is_refused_before_the_first_frame() -> None:
     assert stage.socket.sent == []
 
 
-def test_the_journal_has_every_step_and_why_it_ended(tmp_path: Path) -> None:
-    settings = {"agent_0": agent(inputs_type="reward"), "agent_1": agent(participant=False)}
-    mapped = entry(agents={"agent_0": STEADY, "agent_1": STEADY})
-    stage = Stage(mapped, settings, [batch(agent_0=0), batch(agent_0=1), left()], record=tmp_path)
-    with pytest.raises(PersonLeft):
-        stage.play()
-    (file,) = (tmp_path / "x").iterdir()
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["start", "reset", "step", "reward", "step", "end"]
-    assert lines[2]["source"] == {"agent_0": "policy", "agent_1": "policy"}
-    assert lines[2]["observations"] == {"agent_0": [1.0], "agent_1": [1.0]}
-    assert lines[3]["rewards"] == {"agent_0": 1, "agent_1": 1.0}
-    assert lines[3]["step"] == 1
-    assert lines[-1]["why"] == "PersonLeft: A user has disconnected"
-
-
 def test_frames_go_at_the_pace_of_the_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [0.0], []
 

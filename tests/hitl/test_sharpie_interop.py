@@ -17,7 +17,8 @@ import yaml
 
 import harl
 from tests.hitl.sharpie_fakes import picture_of
-from tests.interop.sharpie.real_site import RealSite, Runner, find_python
+from tests.hitl.sharpie_training import FAMILIES, FOR_ITSELF, PAYS, T, chances, remembered, run, training
+from tests.interop.sharpie.real_site import KEY, RealSite, Runner, find_python
 
 MAPPING = Path(__file__).parent / "sharpie_mapping.yaml"
 SITE_PYTHON = find_python()
@@ -239,6 +240,47 @@ def test_a_run_that_learns_serves_the_site(quiet_site: RealSite, tmp_path: Path)
     episodes = [episode for session in find_sessions(tmp_path) for episode in session.episodes()]
     (driven,) = [episode for episode in episodes if episode.human_steps]
     assert driven.load()["executed"][:, 0, 0].tolist() == [1, 2, 3, 4, 1, 2]
+
+
+@pytest.mark.parametrize("algo", FAMILIES)
+def test_what_two_people_do_stands_in_the_buffer_of_a_run_and_changes_its_policies(
+    quiet_site: RealSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algo: str
+) -> None:
+    """Alice drives agent_0 while bob judges agent_1."""
+    monkeypatch.setenv("SHARPIE_CONNECTION_KEY", KEY)
+    length, keys, marks, seen = 120, [2, 2, 0, 1, 2], [1, -1, -1], []
+
+    def play() -> None:
+        alice = quiet_site.person("alice", "walk", algo, "agent_0", keys)
+        quiet_site.stored("walk", algo, "not_ready")
+        bob = quiet_site.person("bob", "walk", algo, "agent_1", marks)
+        seen.extend(person.episodes()[0] for person in (alice, bob))
+        quiet_site.stored("walk", algo)
+
+    changes = (f"env.kwargs.length={length}", "hitl.link=walk", *FOR_ITSELF)
+    runner = training(algo, quiet_site.port, tmp_path, play, *changes)
+    memory, before = remembered(runner), [chances(runner, agent) for agent in (0, 1)]
+    run(runner)
+    after = [chances(runner, agent) for agent in (0, 1)]
+    assert [(person["done"], person["error"]) for person in seen] == [(True, None)] * 2
+    steps = memory.steps()
+    start = next(i for i, step in enumerate(steps) if step.human[0])
+    steps = steps[start : start + length]
+    assert len(steps) >= length - T
+    assert len(steps) == length or algo == "happo"
+    pressed, judged = (
+        {number: script[i % len(script)] for i, number in enumerate(person["steps"])}
+        for person, script in zip(seen, (keys, marks), strict=True)
+    )
+    # A first frame that was sent again is answered again.
+    assert [step.actions[0] for step in steps[1:]] == [pressed[number] for number in range(2, len(steps) + 1)]
+    assert steps[0].actions[0] in keys
+    assert [step.human for step in steps] == [[True, False]] * len(steps)
+    for i, step in enumerate(steps):
+        assert step.rewards[0] == pytest.approx(PAYS * (step.obs[0] + step.actions[0] - 1))
+        if algo == "hasac" or (start + i) % T < T - 1:  # on-policy, the last step of a rollout is judged too late
+            assert step.rewards[1] == pytest.approx(judged[i + 2]), i
+    assert all(np.abs(one - other).max() > 1e-3 for one, other in zip(before, after, strict=True))
 
 
 @pytest.fixture(scope="module")

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from websockets.sync.server import ServerConnection
 
-import harl
-from harl.hitl.bridge import Source
 from tests.hitl.sharpie_fakes import KEY, FakeSite, agent, batch, policy
+from tests.hitl.sharpie_training import (
+    COMMON,
+    FAMILIES,
+    FOR_ITSELF,
+    LENGTH,
+    PAYS,
+    T,
+    chances,
+    remembered,
+    run,
+    training,
+)
 
 ROOT = Path(__file__).parents[2]
-T = 50
-LENGTH = 300
-"""Steps of a rollout and of an episode."""
-OVERRIDES = (
-    "algo=happo", "env=pettingzoo", "env.entry_point=tests.hitl.sharpie_worlds:Walk", f"env.kwargs.length={LENGTH}",
-    "env.state_type=EP", "env.reward=shared_sum", "hitl=sharpie", "hitl.hostname=127.0.0.1",
-    "train.n_rollout_threads=1", f"train.episode_length={T}", "eval.use_eval=false", "logger.progress=off",
-    "logger.tensorboard=false", "algo.lr=0.002", "seed=3",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -44,85 +43,57 @@ def site(monkeypatch: pytest.MonkeyPatch) -> FakeSite:
     return made
 
 
-class Rollouts:
-    """What the learner had in its buffer at each update."""
+def serve(site: FakeSite, algo: str, folder: Path, people: Callable[..., None], *more: str) -> Any:
+    """What a run remembers that has served one session to its end, and how likely actions were before and after it."""
+    before: list[Any] = []
 
-    def __init__(self, runner: Any) -> None:
-        self.actions: list[int] = []
-        self.obs: list[float] = []
-        self.rewards: list[float] = []
-        self.mask: list[float] = []
-        self.source: list[int] = []
-        train = runner.train
+    def watched(connection: ServerConnection, message: dict[str, Any]) -> None:
+        if message.get("step") == 1:  # the run waits for the answer
+            before.append(chances(runner))
+        people(connection, message)
 
-        def watched() -> Any:
-            buffer = runner.buffer
-            self.actions += buffer.actions[:, 0, 0, 0].int().tolist()
-            self.obs += buffer.obs[:-1, 0, 0, 0].tolist()
-            self.rewards += buffer.rewards[:, 0, 0, 0].tolist()
-            self.mask += buffer.policy_mask[:, 0, 0, 0].tolist()
-            self.source += runner.people.overrides.source[:, 0, 0].tolist()
-            return train()
-
-        runner.train = watched
-
-
-@contextlib.contextmanager
-def training(site: FakeSite, folder: Path, people: Callable[..., None], *more: str) -> Iterator[Any]:
-    """A run that has served one session to its end."""
-    site.people["walk"] = people
+    site.people["walk"] = watched
     site.queue.put(("walk", "A1"))
     with site.running() as port:
-        runner = harl.make_runner([*OVERRIDES, f"hitl.port={port}", f"output_dir={folder}", *more])
-        threading.Thread(
-            target=lambda: (site.wait_for(lambda: ("walk", "A1") in site.closed, 200),
-                            setattr(runner.stopping, "requested", True)), daemon=True
-        ).start()  # fmt: skip
-        yield runner
+        over = functools.partial(site.wait_for, lambda: ("walk", "A1") in site.closed, 200)
+        runner = training(algo, port, folder, over, *more)
+        memory = remembered(runner)
+        run(runner)
+    return memory, before[0], chances(runner)
 
 
-def run(runner: Any) -> None:
-    with contextlib.suppress(harl.runners.runner.RunInterrupted):
-        runner.run()
-
-
-def chances(runner: Any) -> np.ndarray[Any, Any]:
-    """Probability of each action of agent_0, mean over places."""
-    obs = torch.zeros(21, 2, 1)
-    obs[:, :, 0] = torch.linspace(-20, 20, 21)[:, None]
-    found = [
-        runner.team.log_probs(obs, None, torch.full((21, 2, 1), float(action)))[:, 0].exp().mean().item()
-        for action in range(3)
-    ]
-    return np.array(found)
-
-
-def test_the_buffer_holds_what_the_script_did_and_the_policy_comes_to_do_it(site: FakeSite, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algo", "mostly"), [("happo", 0), ("hasac", 2)])
+def test_the_buffer_holds_what_the_script_did_and_the_policy_comes_to_do_it(
+    site: FakeSite, tmp_path: Path, algo: str, mostly: int
+) -> None:
+    """On-policy it is imitated, off-policy it has to be good as well: rewards are places."""
     pressed: list[int] = []
 
     def people(connection: ServerConnection, message: dict[str, Any]) -> None:
         if "step" in message:
-            pressed.append(0 if message["step"] % 5 else 2)  # mostly to the left
+            pressed.append(mostly if message["step"] % 5 else 2 - mostly)
             connection.send(batch(agent_0=pressed[-1]))
 
-    with training(site, tmp_path, people, "train.num_env_steps=1e6") as runner:
-        rollouts, before = Rollouts(runner), chances(runner)
-        run(runner)
-        after = chances(runner)
-    driven = [i for i, source in enumerate(rollouts.source) if source == Source.HUMAN]
+    memory, before, after = serve(site, algo, tmp_path, people)
+    steps = memory.steps()
+    driven = [i for i, step in enumerate(steps) if step.human[0]]
     count = len(driven)
+    assert count == LENGTH or algo == "happo"
     assert LENGTH - T <= count <= LENGTH  # the last rollout may not have been complete
     assert driven == list(range(driven[0], driven[0] + count))
-    assert [rollouts.actions[i] for i in driven] == pressed[:count]
-    assert all(rollouts.mask[i] == 0 for i in driven)
+    assert [steps[i].actions[0] for i in driven] == pressed[:count]
+    assert not any(step.human[1] for step in steps)
     places = np.concatenate([[0], np.cumsum(np.array(pressed[:count]) - 1)])[:count]
-    assert [rollouts.obs[i] for i in driven] == places.tolist()
+    assert [steps[i].obs[0] for i in driven] == places.tolist()
     frames = site.frames("walk", "A1")
     assert [frame["actions"]["agent_0"] for frame in frames[1 : count + 1]] == pressed[:count]
-    assert after[0] > before[0] + 0.2
+    assert after[mostly] > before[mostly] + 0.2
 
 
-def test_rewards_of_a_person_stand_in_the_buffer_and_change_the_policy(site: FakeSite, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algo", ["happo", "hasac"])
+def test_rewards_of_a_person_stand_in_the_buffer_and_change_the_policy(
+    site: FakeSite, tmp_path: Path, algo: str
+) -> None:
     given: list[int] = []
     assert site.settings is not None
     site.settings[1]["agent_0"] = agent(inputs_type="reward", policy=policy())
@@ -130,34 +101,64 @@ def test_rewards_of_a_person_stand_in_the_buffer_and_change_the_policy(site: Fak
     def people(connection: ServerConnection, message: dict[str, Any]) -> None:
         if "step" in message:
             action = message["actions"].get("agent_0")
-            given.append(1 if action == 2 else -1)
+            given.append(1 if action == 0 else -1)
             connection.send(batch(agent_0=given[-1]))
 
-    changes = ("train.num_env_steps=1e6", "hitl.reward.learn=replace", "env.reward=individual", "env.state_type=FP",
-               "algo.gamma=0.1", "algo.entropy_coef=0")  # fmt: skip
-    with training(site, tmp_path, people, *changes) as runner:
-        rollouts, before = Rollouts(runner), chances(runner)
-        run(runner)
-        after = chances(runner)
+    more = ["algo.entropy_coef=0", "algo.lr=0.005"] if algo == "happo" else []
+    memory, before, after = serve(site, algo, tmp_path, people, *FOR_ITSELF, *more)
+    steps = memory.steps()
     frames = site.frames("walk", "A1")
     actions = [frame["actions"]["agent_0"] for frame in frames[1:]]
     start = next(
-        i for i in range(len(rollouts.actions)) if rollouts.actions[i : i + T] == actions[:T] and rollouts.obs[i] == 0
-    )
-    judged = rollouts.rewards[start : start + LENGTH]
-    ends = {i for i in range(len(judged)) if (start + i) % T == T - 1}  # judged when the update was made already
+        i for i in range(len(steps))
+        if steps[i].obs[0] == 0 and [step.actions[0] for step in steps[i : i + T]] == actions[:T]
+    )  # fmt: skip
+    judged = steps[start : start + LENGTH]
+    late = {i for i in range(len(judged)) if (start + i) % T == T - 1} if algo == "happo" else set()
+    """Judged when the update was made already."""
+    assert len(judged) == LENGTH or algo == "happo"
     assert len(judged) >= LENGTH - T
-    for i, reward in enumerate(judged):
-        if i not in ends:
-            assert reward == given[i + 1], i
-    assert after[2] > before[2] + 0.2
+    assert not any(any(step.human) for step in judged)
+    for i, step in enumerate(judged):
+        if i not in late:
+            assert step.rewards == pytest.approx([given[i + 1], PAYS * (step.obs[1] + step.actions[1] - 1)]), i
+    assert after[0] > before[0] + 0.1
+
+
+def test_off_policy_a_share_of_each_batch_is_what_people_did(site: FakeSite, tmp_path: Path) -> None:
+    """One person drives agent_0 while another one rewards agent_1: each of the two does its part of a transition."""
+    assert site.settings is not None
+    site.settings[1]["agent_1"] = agent(inputs_type="reward", policy=policy())
+    said: list[tuple[int, int]] = []
+
+    def people(connection: ServerConnection, message: dict[str, Any]) -> None:
+        if "step" in message:
+            said.append((message["step"] % 3, 1 if message["actions"].get("agent_1") == 0 else -1))
+            connection.send(batch(agent_0=said[-1][0], agent_1=said[-1][1]))
+
+    memory, _, _ = serve(site, "hasac", tmp_path, people, *FOR_ITSELF)
+    driven = [step for step in memory.steps() if step.human[0]]
+    assert [step.actions[0] for step in driven] == [action for action, _ in said[:LENGTH]]
+    assert [step.rewards[1] for step in driven] == [reward for _, reward in said[1:]]
+    paid = [PAYS * (step.obs[0] + step.actions[0] - 1) for step in driven]
+    assert [step.rewards[0] for step in driven] == pytest.approx(paid)
+    second = memory.second
+    assert len(second) == LENGTH
+    drawn = second.sample(40 * LENGTH)
+    columns = (drawn.obs[:, :, 0].T, drawn.actions[:, :, 0].T, drawn.rewards[..., 0].T.round(decimals=4))
+    found = {tuple(map(tuple, row)) for row in zip(*(column.tolist() for column in columns), strict=True)}
+    rounded = [np.float32(step.rewards).round(4).tolist() for step in driven]
+    wanted = {
+        (tuple(step.obs), tuple(step.actions), tuple(reward)) for step, reward in zip(driven, rounded, strict=True)
+    }
+    assert found == wanted
 
 
 @pytest.mark.slow
 def test_a_learner_of_the_command_serves_its_link_and_saves_when_it_is_stopped(site: FakeSite, tmp_path: Path) -> None:
     site.people["walk"] = lambda connection, message: connection.send(batch(agent_0=2)) if "step" in message else None
-    learner = [text for text in OVERRIDES if not text.startswith("hitl")] + [f"output_dir={tmp_path}/runs",
-               "train.num_env_steps=1e9"]  # fmt: skip
+    typed = [text for text in (*FAMILIES["happo"], *COMMON) if not text.startswith(("hitl", "train.num_env_steps"))]
+    learner = [*typed, f"output_dir={tmp_path}/runs", "train.num_env_steps=1e9"]
     mapping = tmp_path / "mapping.yaml"
     mapping.write_text(yaml.safe_dump({"experiments": {"walk": {"learner": learner}}}))
     site.queue.put(("walk", "A1"))

@@ -11,10 +11,12 @@ import pytest
 import harl
 from harl.config import ConfigError
 from harl.envs.api import EnvError
+from harl.envs.mpe import MPEVectorEnv
 from harl.hitl import sharpie
 from harl.hitl.sharpie_site.environments import SingleEnv
 from harl.hitl.sharpie_site.gallery import import_gallery
 from harl.hitl.sharpie_site.mapping import AgentEntry, EnvironmentEntry, parse_mapping, read_mapping
+from harl.hitl.sharpie_site.overrides import get_policy_actions
 from harl.hitl.sharpie_site.people import Waits
 from harl.hitl.sharpie_site.serving import Makers, NotServed, Serving, made
 from harl.hitl.sharpie_site.settings import read_roles
@@ -178,19 +180,54 @@ def test_a_checkpoint_acts_in_the_environment_of_its_run(run_folder: Path) -> No
     obs, _ = env.reset()
     assert {name: seen.shape for name, seen in obs.items()} == dict.fromkeys(agents, (18,))
     expected = harl.load(run_folder).act(obs)
-    pictures = [env.render()]
+    pictures, longer = [env.render()], MPEVectorEnv(1, "simple_spread")
     for step in range(1, 4):
         actions = {name: policy.predict(obs[name]) for name, policy in policies.items()}
         if step == 1:
             assert actions == expected
+        longer.set_state(env.envs.get_state())
         obs, rewards, terminated, truncated, _ = env.step(actions)
         pictures.append(env.render())
+        longer.step(np.array([[[actions[name]] for name in agents]], np.float32))
+        np.testing.assert_array_equal(pictures[-1], longer.render())
         assert list(rewards) == list(agents)
         assert all(truncated.values()) is (step == 3)
         assert not any(terminated.values())
     assert not np.array_equal(pictures[1], pictures[2])
-    assert np.array_equal(pictures[2], pictures[3])  # the next episode has begun
+    assert not np.array_equal(pictures[2], pictures[3])
     env.close()
+
+
+@pytest.mark.parametrize("able", [False, True])
+def test_where_the_last_state_cannot_be_drawn_the_one_before_it_is_shown(able: bool) -> None:
+    def render_end(env: int) -> Any:
+        raise RuntimeError("out of order")
+
+    envs = MPEVectorEnv(1, max_cycles=1)
+    envs.watch_ends, envs.render_end = lambda envs: able, render_end if able else lambda env: None  # type: ignore
+    env = SingleEnv(envs)
+    env.reset()
+    first = env.render()
+    env.step(dict.fromkeys(envs.layout.agents, 1))
+    assert env.render() is first
+
+
+def test_what_people_say_reaches_a_team_as_the_hint() -> None:
+    said: list[Any] = []
+
+    class Team:
+        layout = MPEVectorEnv(1).layout
+
+        def act(self, obs: Any, deterministic: bool, hint: Any) -> Any:
+            said.append((*obs, deterministic, hint))
+            return {"agent_1": 3}
+
+    serving = Serving(makers=Makers(lambda run, which: Team(), lambda entry: MPEVectorEnv(1)))
+    team = serving.policies("x", parsed({"agents": {"partner": {"checkpoint": "run", "plays": "agent_1"}}}))
+    settings = {"partner": agent(inputs_type="other", textual_inputs=True)}
+    assert get_policy_actions({"partner": np.zeros(18)}, team, {"partner": "go left"}, settings) == {"partner": 3}
+    get_policy_actions({"partner": np.zeros(18)}, team, {}, settings)
+    assert said == [("agent_1", True, "go left"), ("agent_1", True, None)]
 
 
 def test_an_unknown_agent_of_a_run_is_named_with_the_known_ones(run_folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from websockets.exceptions import ConnectionClosedOK
 
 from harl.hitl.sharpie import receive_message
 from harl.hitl.sharpie_site.people import NobodyThere, People, PersonLeft, Stopped, Waits
@@ -164,6 +165,22 @@ def test_after_the_last_frame_people_may_leave() -> None:
     socket = FakeSocket([])
     assert people(socket).last() == {}
     assert socket.now == pytest.approx(1.0)
+
+
+def test_who_leaves_after_the_last_frame_does_not_silence_the_others() -> None:
+    """The site passes answers on when it has all of them, and that may be after the first page has closed."""
+    socket = sent(FakeSocket([]), left(), batch(agent_0=1, agent_1=-1))
+    assert people(socket).last() == {"agent_0": 1, "agent_1": -1}
+    assert socket.now == 0.0
+    socket = sent(FakeSocket([]), left(), left(), batch(agent_0=1, agent_1=-1))
+    assert people(socket).last() == {}  # nobody is left
+    assert len(socket.inbox) == 1
+
+
+def test_a_connection_that_ends_after_the_last_frame_ends_nothing_else() -> None:
+    socket = FakeSocket([])
+    socket.recv = MagicMock(side_effect=[batch(agent_0=1), ConnectionClosedOK(None, None)])  # type: ignore[method-assign]
+    assert people(socket).last() == {"agent_0": 1}
 
 
 def test_a_runner_that_stops_waits_no_longer() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ from harl.hitl.sharpie import start_experiment
 from harl.hitl.sharpie_site.mapping import parse_mapping
 from harl.hitl.sharpie_site.people import Waits
 from harl.hitl.sharpie_site.serving import Serving
-from harl.hitl.sharpie_site.site import RefusedBySite, Site, read_key
-from harl.hitl.sharpie_site.waiting import Rooms, pauses, serve_queue, serve_room
+from harl.hitl.sharpie_site.site import RefusedBySite, Site, pauses, read_key
+from harl.hitl.sharpie_site.waiting import Rooms, serve_queue, serve_room
 from tests.hitl.sharpie_fakes import KEY, FakeSite, batch, left, obliging
 
 WORLDS = "tests.hitl.sharpie_worlds"
@@ -43,10 +42,11 @@ def serving(**more: Any) -> Serving:
 
 
 @contextlib.contextmanager
-def runner(port: int, most: int = 4, **more: Any) -> Iterator[threading.Event]:
-    """A runner that serves the queue of the site at this port."""
+def runner(port: int, most: int = 4, tls: str | None = None, **more: Any) -> Iterator[threading.Event]:
+    """A runner that serves the queue of the site at this port, by wss:// where a certificate is given."""
     stop = threading.Event()
-    served, site = serving(stopping=stop.is_set, **more), Site("127.0.0.1", port, KEY)
+    served = serving(stopping=stop.is_set, **more)
+    site = Site("127.0.0.1", port, KEY, tls is not None, tls)
     rooms = Rooms(lambda link, room: start_experiment("", 0, "", link, room, serving=served, site=site), most)
     thread = threading.Thread(target=serve_queue, args=(site, rooms, stop))
     thread.start()
@@ -62,7 +62,8 @@ def runner(port: int, most: int = 4, **more: Any) -> Iterator[threading.Event]:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harl.hitl.sharpie_site.waiting.ASK_S", 0.02)
-    monkeypatch.setattr("harl.hitl.sharpie_site.waiting.pauses", lambda: iter(lambda: 0.05, None))
+    for module in ("site", "waiting"):
+        monkeypatch.setattr(f"harl.hitl.sharpie_site.{module}.pauses", lambda: iter(lambda: 0.05, None))
 
 
 def test_a_session_of_the_queue_is_played_and_the_room_left_in_order() -> None:
@@ -359,17 +360,3 @@ def test_faults_of_a_room_thread_are_logged(caplog: pytest.LogCaptureFixture) ->
         rooms.join(10)
     assert rooms.free
     assert "x/y: a fault of the runner" in caplog.text
-
-
-def test_a_site_behind_tls_is_served_where_its_certificate_is_known() -> None:
-    certificate = Path(__file__).parents[1] / "data" / "tls" / "cert.pem"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
-    site = FakeSite()
-    site.people["walk"] = obliging()
-    with site.running(tls=context) as port:
-        known = Site("127.0.0.1", port, KEY, tls=True, ca_file=str(certificate))
-        assert start_experiment("", 0, "", "walk", "A1", serving=serving(), site=known)
-        with pytest.raises(OSError, match="certificate"):
-            start_experiment("", 0, "", "walk", "A2", serving=serving(), site=Site("127.0.0.1", port, KEY, tls=True))
-    assert ("walk", "A2") not in site.got

@@ -25,7 +25,7 @@ class Renderer:
         self._stage: Any = None
 
     def draw(self, world: World, env_index: int, camera_range: float) -> NDArray[np.uint8]:
-        """Picture (700, 700, 3).
+        """Picture (700, 700, 3), read-only.
 
         `camera_range` is the largest coordinate, without sign, at the start of the episode: in its picture bodies have
         their usual size, and they shrink as others go farther. What is not a finite number is drawn at the centre.
@@ -44,7 +44,14 @@ class Renderer:
             agent.goal_b = stage.world.landmarks[goal]
             agent.goal_a.color = agent.goal_b.color + self._scenario.goal_brightening
         stage.original_cam_range = camera_range
-        return np.ascontiguousarray(stage.render(), np.uint8)
+        stage.draw()
+        return self._photograph(stage.screen)
+
+    def _photograph(self, screen: Any) -> NDArray[np.uint8]:
+        """What is on a surface. pygame puts the pixels in order as it copies them, which is quicker than later."""
+        pygame = importlib.import_module("pygame")
+        width, height = screen.get_size()
+        return np.frombuffer(pygame.image.tobytes(screen, "RGB"), np.uint8).reshape(height, width, 3)
 
     def close(self) -> None:
         """Forget the stage. Its own `close` would shut pygame down for everyone else in the process."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harl.envs.api import BoolArray, EnvError, EnvStep, FloatArray, VectorEnv
+from harl.envs.ends import EndPictures
 from harl.envs.mpe.controls import BoxControls, Controls, DiscreteControls
 from harl.envs.mpe.options import STATE_TYPES, check_choice, check_count, checked_seeds, make_layout, make_scenario
 from harl.envs.mpe.rendering import Renderer
@@ -67,6 +68,7 @@ class MPEVectorEnv(VectorEnv):
         )
         self._graded_speech = continuous_actions
         self._renderer = Renderer(self._task, continuous_actions)
+        self._ends = EndPictures(lambda env: self.render(env))
         self.layout = make_layout(self._task, self._controls, state_type)
 
         agents, widest = self._task.num_agents, max(self._task.observation_widths)
@@ -101,6 +103,8 @@ class MPEVectorEnv(VectorEnv):
                 f"{self.scenario}: actions must have shape {self._action_shape} (environments, agents, widest action), "
                 f"not {actions.shape}"
             )
+        if self._ends.watched:
+            self._ends.forget()
         self._controls.apply(actions, self._world)
         self._world.advance()
         rewards = self._task.rewards(self._world).T.astype(np.float32, order="C")[:, :, None]
@@ -110,7 +114,10 @@ class MPEVectorEnv(VectorEnv):
         final_obs = final_share_obs = None
         if ended.any():
             final_obs, final_share_obs = obs, share_obs
-            self._begin_episodes(np.flatnonzero(ended))
+            over = np.flatnonzero(ended)
+            if self._ends.watched:
+                self._ends.draw(over.tolist())
+            self._begin_episodes(over)
             obs, share_obs = self._observations()
         return self._record(obs, share_obs, rewards, ended, final_obs, final_share_obs)
 
@@ -174,6 +181,13 @@ class MPEVectorEnv(VectorEnv):
         """The bodies of one environment, their goals as colours, and what was said; raises as `render` does."""
         self._check_shown(env_index, "scene")
         return draw_scene(self._task, self._world, env_index, graded_speech=self._graded_speech)
+
+    def watch_ends(self, env_indices: Iterable[int]) -> bool:
+        self._ends.watch(env_indices)
+        return True
+
+    def render_end(self, env_index: int = 0) -> NDArray[np.uint8] | None:
+        return self._ends.get(env_index)
 
     def close(self) -> None:
         self._renderer.close()

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from harl.envs.api import EnvStep, FloatArray, Layout, VectorEnv
+from harl.hitl.sharpie_site.messages import log
 
 
 class UnfitAction(ValueError):  # noqa: N818 - the input of a person, not a fault
@@ -73,7 +74,8 @@ def agents_of(env: Any) -> tuple[str, ...]:
 class SingleEnv:
     """One environment of a `VectorEnv` with one, by the names of its agents.
 
-    The picture of the last state of an episode is that before the last action: the next episode starts within the step.
+    The next episode starts within the step that ends one; the picture is that of the last state until `reset`. Where an
+    environment cannot draw it (see `VectorEnv.watch_ends`), it is that of the state before it.
 
     Args:
         envs: one environment; owned and closed by this object.
@@ -85,6 +87,7 @@ class SingleEnv:
         self.possible_agents = list(self.layout.agents)
         self.action_spaces = dict(zip(self.layout.agents, self.layout.action_spaces, strict=True))
         self._picture: NDArray[np.uint8] | None = None
+        envs.watch_ends([0])
 
     def reset(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode; (observations by agent, {})."""
@@ -103,12 +106,19 @@ class SingleEnv:
             row[0, i, : self.layout.action_dims[i]] = value - np.asarray(start, np.float32).ravel()
         outcome = self.envs.step(row)
         over = bool(outcome.ended[0])
-        if not over:
-            self._picture = None
+        self._picture = self._end_picture() if over else None
         obs, masks = outcome.obs, outcome.available_actions
         if over and outcome.final_obs is not None:
             obs, masks = outcome.final_obs, outcome.final_available_actions
         return self._observations(obs[0], masks), *self._outcome(outcome, over), {}
+
+    def _end_picture(self) -> NDArray[np.uint8] | None:
+        try:
+            picture = self.envs.render_end(0)
+        except Exception as error:
+            log.warning("the last state cannot be shown: %s: %s", type(error).__name__, error)
+            picture = None
+        return self._picture if picture is None else picture
 
     def _outcome(self, outcome: EnvStep, over: bool) -> tuple[dict[str, float], dict[str, bool], dict[str, bool]]:
         names = self.layout.agents

@@ -11,12 +11,13 @@ import numpy as np
 from gymnasium import spaces
 
 from harl.hitl.sharpie_site.environments import UnfitAction, agents_of, fit_action, space_of
-from harl.hitl.sharpie_site.frames import send_again, send_message
+from harl.hitl.sharpie_site.frames import frame_text, send_again, step_members
 from harl.hitl.sharpie_site.journal import Journal
 from harl.hitl.sharpie_site.mapping import AgentEntry
 from harl.hitl.sharpie_site.messages import end_flags, log
 from harl.hitl.sharpie_site.overrides import get_policy_actions, override_actions, override_rewards
 from harl.hitl.sharpie_site.people import People
+from harl.hitl.sharpie_site.pictures import encode
 from harl.hitl.sharpie_site.serving import NotServed
 from harl.hitl.sharpie_site.settings import Role
 from harl.hitl.sharpie_site.updates import Transition, Updates
@@ -170,7 +171,7 @@ class Episode:
         self.journal.write("reset", observations=obs)
         pending: Transition | None = None
         self.people.settle()
-        self._show(0, False, False, obs, {}, 0)
+        self._show(1, (False, False), step_members(obs, {}, 0))
         try:
             while True:
                 over = pending is not None and pending.done
@@ -187,12 +188,12 @@ class Episode:
                 over_flags = end_flags(terminated, truncated)
                 pending = Transition(obs, decision.actions, rewards, after, *over_flags)
                 obs = after
+                told = step_members(after, decision.actions, rewards)
                 try:
-                    self._show(steps, *over_flags, after, decision.actions, rewards)
+                    self._show(steps + 1, over_flags, told)
                 finally:  # written while people look at the frame
                     self.journal.write(
-                        "step", step=steps, inputs=inputs, proposals=decision.proposals, actions=decision.actions,
-                        source=decision.source, rewards=rewards, observations=after,
+                        "step", told, step=steps, inputs=inputs, proposals=decision.proposals, source=decision.source,
                         terminated=over_flags[0], truncated=over_flags[1],
                     )  # fmt: skip
         finally:
@@ -200,13 +201,13 @@ class Episode:
                 self.updates.add(steps, pending)
             self.updates.flush()
 
-    def _show(self, sent: int, terminated: bool, truncated: bool, obs: Any, actions: Any, rewards: Any) -> None:
+    def _show(self, number: int, over: tuple[bool, bool], told: str) -> None:
         """Send a frame when its time has come, with answers to older ones forgotten."""
         if (left := self._next - time.monotonic()) > 0:  # a sleep of no length would still give the processor away
             time.sleep(left)
         self._next = max(self._next, time.monotonic() - self._between) + self._between
         self.people.clear()
-        send_message(self.websocket, self.env, sent, terminated, truncated, obs, actions, rewards)
+        self.websocket.send(frame_text(encode(self.env.render()), number, over, told))
 
     def _show_again(self) -> None:
         send_again(self.websocket, self.env)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from harl.hitl.sharpie_site.messages import dumps, end_flags, sanitize_data
+from harl.hitl.sharpie_site.messages import dumps, end_flags, members, sanitize_data
 from harl.hitl.sharpie_site.pictures import encode
 
 
-def frame_message(
-    picture: str, step: int, terminated: Any, truncated: Any, obs: Any, actions: Any, reward: Any
-) -> dict[str, Any]:
-    """One frame that is stored: numbered from 1, with all that the site needs for its record."""
-    over = end_flags(terminated, truncated)
-    return {
-        "type": "broadcast",
-        "terminated": over[0],
-        "truncated": over[1],
-        "step": step,
-        "observations": sanitize_data(obs),
-        "rewards": sanitize_data(reward),
-        "actions": sanitize_data(actions),
-        "image": picture,
-    }
+def step_members(obs: Any, actions: Any, rewards: Any) -> str:
+    """What is told of a step, as JSON that is made once for all who are told; see `members`."""
+    return members(observations=obs, rewards=rewards, actions=actions)
+
+
+def frame_text(picture: str, number: int, over: tuple[bool, bool], told: str) -> str:
+    """One frame that is stored: numbered from 1, with all that the site needs for its record.
+
+    Args:
+        picture: as `encode` gives it.
+        number: of the frame.
+        over: whether the episode was terminated, and truncated.
+        told: the step that led to it, as `step_members` gives it.
+    """
+    start = members(type="broadcast", terminated=over[0], truncated=over[1], step=number)
+    return f'{{{start},{told},"image":"{picture}"}}'
 
 
 def send_message(
@@ -41,7 +42,8 @@ def send_message(
         The number of this frame, `step_count + 1`.
     """
     step = int(step_count) + 1
-    websocket.send(dumps(frame_message(encode(env.render()), step, terminated, truncated, obs, actions, reward)))
+    over = end_flags(terminated, truncated)
+    websocket.send(frame_text(encode(env.render()), step, over, step_members(obs, actions, reward)))
     return step
 
 

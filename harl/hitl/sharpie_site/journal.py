@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from harl.hitl.sharpie_site.messages import dumps, log, sanitize_data
+from harl.hitl.sharpie_site.messages import log, members
 
 
 class Journal:
@@ -39,13 +39,13 @@ class Journal:
                 log.error("nothing is recorded of this episode: %s", error)
         return self
 
-    def write(self, kind: str, **data: Any) -> None:
-        """Add a line; values of any kind, as `sanitize_data` takes them."""
+    def write(self, kind: str, told: str | None = None, **data: Any) -> None:
+        """Add a line; values of any kind, as `sanitize_data` takes them, and `members` that were made for the site."""
         if self._file is None:
             return
-        line = {"kind": kind, "time": time.time(), "monotonic": time.monotonic(), **data}
+        line = members(kind=kind, time=time.time(), monotonic=time.monotonic(), **data)
         try:
-            self._file.write(dumps(sanitize_data(line)) + "\n")
+            self._file.write(f"{{{line}}}\n" if told is None else f"{{{line},{told}}}\n")
             self._file.flush()
         except OSError as error:
             log.error("%s: a line is lost: %s", self.path, error)

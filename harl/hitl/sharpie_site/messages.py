@@ -19,6 +19,7 @@ PICKLE_MARK = "__lzma__"
 passes through here may run code there."""
 
 _strange: set[type] = set()
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class ProtocolError(Exception):
@@ -31,7 +32,7 @@ def sanitize_data(data: Any) -> Any:
     Arrays of any size become lists, numbers of numpy become Python's, tuples and sets lists, bytes base64 text, numbers
     that are not finite None, keys of dicts texts. One NaN or one pickled array would cost all records of an episode.
     """
-    if data is None or isinstance(data, bool):
+    if data is None or type(data) in (bool, int):
         return data
     if isinstance(data, str):
         return _text(data)
@@ -86,7 +87,12 @@ def _other(data: Any) -> Any:
 
 def dumps(message: Mapping[str, Any]) -> str:
     """One message as text; raises ValueError for numbers that JSON does not have."""
-    return json.dumps(message, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(message)
+
+
+def members(**values: Any) -> str:
+    """Members of a JSON object, to be put between its braces; values of any kind, see `sanitize_data`."""
+    return _ENCODER.encode({name: sanitize_data(value) for name, value in values.items()})[1:-1]
 
 
 def loads(text: str | bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from harl.hitl.people import RoomError
 from harl.hitl.room import Room
-from harl.hitl.sharpie_site.frames import frame_message
+from harl.hitl.sharpie_site.frames import frame_text, step_members
 from harl.hitl.sharpie_site.messages import dumps, log
 from harl.hitl.sharpie_site.people import People, Stopped, Waits, read_answers
 from harl.hitl.sharpie_site.pictures import encode
@@ -146,7 +146,7 @@ class Session:
                 self.people.settle()
                 self.people.clear()
                 self.frames += 1
-                self.websocket.send(dumps(self._message(shot)))
+                self.websocket.send(self._message(shot))
                 if shot.last:
                     answers = self.people.last()  # there is nothing left to do, but a step to judge
                     judging = [role for role in answers if self.seats[role].settings.inputs_type != "actions"]
@@ -176,10 +176,9 @@ class Session:
                     raise Stopped("the run was stopped") from None
                 self._look()
 
-    def _message(self, shot: Shot) -> dict[str, Any]:
-        return frame_message(
-            encode(shot.picture), self.frames, shot.terminated, shot.truncated, shot.obs, shot.actions, shot.rewards
-        )
+    def _message(self, shot: Shot) -> str:
+        told = step_members(shot.obs, shot.actions, shot.rewards)
+        return frame_text(encode(shot.picture), self.frames, (shot.terminated, shot.truncated), told)
 
     def _look(self, seconds: float = 0.0) -> Mapping[str, Any]:
         """What came meanwhile; raises where somebody left."""

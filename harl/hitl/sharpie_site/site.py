@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import random
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from harl.hitl.sharpie_site.messages import log
+
 LARGEST_MESSAGE = 16 * 1024 * 1024
 """Bytes; settings may hold files."""
+LONGEST_PAUSE_S = 60.0
+"""Between two attempts to connect."""
+ROOM_ATTEMPTS = 4
+"""Connections to a room that are tried, 1, 2 and 4 seconds apart, where they die before the site has answered."""
+
+
+def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
+    """Seconds before each further attempt: 1, 2, 4 … 60, each up to a quarter shorter so that runners do not all come
+    back at once."""
+    pause = 1.0
+    while True:
+        yield pause * (1 - draw() / 4)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 class Socket(Protocol):
@@ -36,6 +54,10 @@ class RefusedBySite(Exception):  # noqa: N818 - it is the site that errs, or the
             500: "it has no open session there",
         }
         super().__init__(f"{url} refused the connection with HTTP {status}: {meaning.get(status, 'see its log')}")
+
+
+class CutOff(OSError):  # noqa: N818 - as `RefusedBySite`
+    """A connection died, or time was up, before the site had answered; the next one may come about."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +84,30 @@ class Site:
         return self.connect("/runner/connection")
 
     def room(self, link: str, room: str) -> Any:
-        """A connection to a room; raises like `connect`."""
-        return self.connect(f"/experiment/{quote(link, safe='')}/run/{quote(room, safe='')}")
+        """A connection to a room; raises like `connect`.
+
+        One that dies before the site has answered is tried again. The site has given the session away by then: if
+        nobody came, its people would wait for ever.
+        """
+        path = f"/experiment/{quote(link, safe='')}/run/{quote(room, safe='')}"
+        for pause in itertools.islice(pauses(), ROOM_ATTEMPTS - 1):
+            try:
+                return self.connect(path)
+            except (CutOff, ConnectionResetError) as error:
+                log.warning("%s was cut off: %s; next attempt in %.1f s", path, error, pause)
+                time.sleep(pause)
+        return self.connect(path)
 
     def connect(self, path: str) -> Any:
         """A connection, to be used in a `with` block.
 
         Raises:
             RefusedBySite: the site answered by an HTTP status.
+            CutOff: it did not answer. With TLS that happens once in 500 connections or so: a thread of the library
+                reads the session tickets of TLS 1.3 while another one writes the request.
             OSError: there is nobody, or what is there speaks no WebSocket.
         """
-        from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus
+        from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
         from websockets.sync.client import connect
 
         context = None
@@ -89,7 +124,9 @@ class Site:
             )
         except InvalidStatus as error:
             raise RefusedBySite(error.response.status_code, self.url) from None
-        except (InvalidMessage, InvalidHandshake, EOFError) as error:
+        except (InvalidMessage, ConnectionClosed, EOFError, TimeoutError) as error:
+            raise CutOff(f"{self.url} did not open a WebSocket: {error}") from None
+        except InvalidHandshake as error:
             raise OSError(f"{self.url} did not open a WebSocket: {error}") from None
 
 

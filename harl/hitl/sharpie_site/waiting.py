@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from harl.hitl.sharpie_site.messages import ProtocolError, dumps, loads, log
-from harl.hitl.sharpie_site.site import RefusedBySite, Site, receive
+from harl.hitl.sharpie_site.site import RefusedBySite, Site, pauses, receive
 
 ASK_S = 1.0
 """Between two questions for a session."""
 ANSWER_S = 60.0
 """Longest wait for the answer; a site that says nothing for longer is taken for dead."""
-LONGEST_PAUSE_S = 60.0
-"""Between two attempts to connect."""
-
-
-def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
-    """Seconds before each further attempt: 1, 2, 4 … 60, each up to a quarter shorter so that runners do not all come
-    back at once."""
-    pause = 1.0
-    while True:
-        yield pause * (1 - draw() / 4)
-        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 class Rooms:

@@ -4,7 +4,7 @@
 
 Every frame waits for the answer to the one before it (lock step), at a target that nobody reaches. Both play at the
 same time, each in a room of its own, so that whatever else the machine does slows both; each line is one such pair of
-episodes of 300 steps, as their people saw them.
+episodes, as their people saw them while both were playing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from tests.interop.sharpie.real_site import KEY, ROOT, RealSite, find_python
 
 LINKS = {"it-fast": "128 x 64", "it-fast-large": "400 x 200"}
+SHORTEST_S = 1.0
+"""Both must have been playing for so long."""
 MAPPING = ROOT / "tests" / "hitl" / "sharpie_mapping.yaml"
 
 
@@ -27,7 +29,7 @@ def together(site: RealSite, link: str, name: str) -> tuple[float, float] | None
             str(MAPPING), "--record", str(site.folder), "room", link, f"{name}-ours"]  # fmt: skip
     reference = str(Path(__file__).with_name("reference_runner.py"))
     theirs = [str(site.python), reference, str(site.port), KEY, link, f"{name}-theirs"]
-    people = [site.person(user, link, f"{name}-{whose}", "agent_0", [1], "--timeout", "20")
+    people = [site.person(user, link, f"{name}-{whose}", "agent_0", [1], "--timeout", "20", "--times")
               for user, whose in (("alice", "ours"), ("bob", "theirs"))]  # fmt: skip
     with site.runner(ours, f"{name}-ours"), site.runner(theirs, f"{name}-theirs"):
         episodes = [person.episodes()[0] for person in people]
@@ -35,7 +37,11 @@ def together(site: RealSite, link: str, name: str) -> tuple[float, float] | None
     if stuck:
         print(f"{LINKS[link]}  did not come to the end: {', '.join(stuck)}", flush=True)
         return None
-    one, other = ((episode["frames"] - 1) / episode["seconds"] for episode in episodes)
+    start, end = max(episode["times"][0] for episode in episodes), min(episode["times"][-1] for episode in episodes)
+    if end - start < SHORTEST_S:
+        print(f"{LINKS[link]}  did not play at the same time", flush=True)
+        return None
+    one, other = (sum(start <= at < end for at in episode["times"]) / (end - start) for episode in episodes)
     return one, other
 
 
