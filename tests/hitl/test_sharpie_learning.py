@@ -57,6 +57,9 @@ def serve(site: FakeSite, algo: str, folder: Path, people: Callable[..., None], 
     with site.running() as port:
         over = functools.partial(site.wait_for, lambda: ("walk", "A1") in site.closed, 200)
         runner = training(algo, port, folder, over, *more)
+        if runner.family == "off_policy":  # what it would learn by itself until the person comes depends on the machine
+            learn = runner.learn_for_a_while
+            runner.learn_for_a_while = lambda: learn() if before else None
         memory = remembered(runner)
         run(runner)
     return memory, before[0], chances(runner)
