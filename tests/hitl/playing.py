@@ -102,6 +102,7 @@ class Run:
             "sums_rewards": False, "total_steps": 0, "render": self.envs.render, "scene": self.envs.scene,
             "earliest": lambda: 0, "stopping": self._over.is_set, "log_probs": lambda obs, masks, actions: None,
             "notice": lambda text: None, "metrics": lambda numbers: None, "env_state": self.envs.get_state,
-            "seed_of": lambda env: env, "standing": None, "watch_ends": self.envs.watch_ends, "render_end": self.envs.render_end,
+            "seed_of": lambda env: env, "standing": None, "watch_ends": self.envs.watch_ends,
+            "render_end": self.envs.render_end,
         }  # fmt: skip
         return Stage(**{field.name: known[field.name] for field in dataclasses.fields(Stage)})
