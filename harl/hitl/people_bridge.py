@@ -192,13 +192,22 @@ class PeopleBridge(Bridge):
         pace, stopping = self.room.pace, self._stage.stopping
 
         def something() -> bool:
-            return bool(self.room.feedback_box or self._credits) or not self._feedback_may_come()
+            said = self.room.feedback_box or self._credits or self.room.marks or self._discarded
+            return bool(said) or not self._feedback_may_come()
 
+        told = False
         while self.clock() < until and self._feedback_may_come():
+            if not told:
+                text = (
+                    f"before the policies learn, {self.config.reward.feedback_grace_s:g} s for a word on the last steps"
+                )
+                self.room.outbox.post({"type": "notice", "level": "info", "text": text})
+                told = True
             came = pace.linger(something, stopping, self._meanwhile, until)
+            self._take_marks()
             self._take_feedback()
             found += self._collected()
-            if not came:
+            if not came or self._discarded:  # who discards an episode waits for the next one
                 break
         return found
 

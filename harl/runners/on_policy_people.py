@@ -107,8 +107,12 @@ class OnPolicyPeople(People):
         self.finish(outcome)
 
     def late_feedback(self) -> None:
-        """Hear what people still say of the rollout, which is complete; as long as it is waited for."""
+        """Hear what people still say of the rollout, which is complete; as long as it is waited for.
+
+        An episode that they discard now is out of the rollout, and over with the next step.
+        """
         self._credit(self.bridge.late_feedback())
+        self.hear_discards()
 
     def _credit(self, credits: Iterable[Credit]) -> None:
         """Amend rewards of the rollout under way, and count what is about none of its steps."""

@@ -128,16 +128,20 @@ class People(ABC):
             The step with which the discarded episodes are over; environments that cannot be restarted go on with them,
             unlearned and uncounted.
         """
-        for env in self.bridge.discarded():
-            if not self.discarding[env]:
-                self.discarding[env] = True
-                self.tracker.discard(env)
-                self.forget(env)
+        self.hear_discards()
         if not self.discarding.any():
             return outcome
         outcome = break_off(self.runner.envs, outcome, np.flatnonzero(self.discarding).tolist())
         counted = {name: np.where(self.discarding, np.nan, values) for name, values in outcome.metrics.items()}
         return dataclasses.replace(outcome, metrics=counted)
+
+    def hear_discards(self) -> None:
+        """Leave the running episodes that people have discarded out of what is learned and counted."""
+        for env in self.bridge.discarded():
+            if not self.discarding[env]:
+                self.discarding[env] = True
+                self.tracker.discard(env)
+                self.forget(env)
 
     def started(self, env: int) -> int:
         """Count of environment steps at which the running episode began; before the step under way is counted."""

@@ -37,6 +37,7 @@ class Scripted:
         credits: number of the step → amendments.
         discards: number of the step → environments.
         late: number of the step after the last one of a rollout → amendments before it is learned from.
+        late_discards: the same → environments.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class Scripted:
         credits: Mapping[int, Sequence[Credit]] | None = None,
         discards: Mapping[int, Sequence[int]] | None = None,
         late: Mapping[int, Sequence[Credit]] | None = None,
+        late_discards: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._drive, self._rewards = drive, rewards
         self._credits, self._discards, self._late = credits or {}, discards or {}, late or {}
+        self._late_discards = late_discards or {}
         self.step = 0
         self.stages: list[Stage] = []
         self.first: list[EnvStep] = []
@@ -102,7 +105,8 @@ class Scripted:
         return self._late.get(self.step, ())
 
     def discarded(self) -> Sequence[int]:
-        return self._discards.get(self.step, ())
+        within_a_step = len(self.asked) > self.step
+        return (self._discards if within_a_step else self._late_discards).get(self.step, ())
 
     def publish(self, outcome: EnvStep) -> None:
         self.outcomes.append(_copied(outcome))

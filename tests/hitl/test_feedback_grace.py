@@ -192,6 +192,36 @@ def test_amendments_reach_the_rollout_before_it_is_learned_from(tmp_path: Path) 
     assert column(runner.folder, "people/late_credits") == [2.0]
 
 
+def test_an_episode_that_is_discarded_in_the_wait_is_not_learned_from(tmp_path: Path) -> None:
+    """Episodes of 7 steps: of the first rollout, of 10, its last three are the discarded ones, and step 10 after it."""
+    bridge = Scripted(late_discards={10: [0]})
+    runner = on_policy(tmp_path, bridge, "algo=happo", *world("Identity", T=7), PEOPLE, "train.num_env_steps=40")
+    learned: list[Any] = []
+    update = runner.update
+
+    def noted() -> Any:
+        learned.append(runner.buffer.weights()[..., 0].amin(-1).numpy().copy())
+        return update()
+
+    runner.update = noted  # type: ignore[method-assign]
+    runner.run()
+    weights = np.concatenate(learned)
+    assert np.argwhere(weights == 0).tolist() == [[7, 0], [8, 0], [9, 0], [10, 0]]
+    ends = np.stack([outcome.ended for outcome in bridge.outcomes])
+    assert np.flatnonzero(ends[:, 0]).tolist() == [6, 10, 17]
+    assert sum(column(runner.folder, "train/episodes")) == 2 + 2
+
+
+def test_a_discard_ends_the_wait(tmp_path: Path) -> None:
+    made = Waiting(tmp_path).watched()
+    made.happens = {2: lambda: made.room.mark("t", "discard", 0)}
+    credits, waited = made.late()
+    assert (list(credits), waited) == ([], 1.0)
+    assert made.play.bridge.discarded() == [0]
+    (told,) = messages(made.room, "notice")
+    assert "before the policies learn, 3 s for a word on the last steps" in told["text"]
+
+
 def test_off_policy_has_nothing_to_wait_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hitl\.reward\.feedback_grace_s=2: algo\.name=hasac .* allowed: 0"):
         off_policy(tmp_path, Scripted(), "hasac", *world("Identity"), PEOPLE, "hitl.reward.feedback_grace_s=2")
