@@ -57,6 +57,8 @@ class PeopleBridge(Bridge):
         self._moment: Moment | None = None
         """The step under way, where somebody is there."""
         self._seen: tuple[FloatArray, FloatArray | None]
+        self._now: EnvStep
+        """What the environments returned last."""
         self._credits: list[Credit] = []
         """What feedback has come to that was taken in while the run waited."""
         self.chronicle: Chronicle | None = None
@@ -91,7 +93,7 @@ class PeopleBridge(Bridge):
     def attach(self, stage: Stage, first: EnvStep) -> None:
         """Begin, or begin anew, with environments as they are now."""
         layout, n = stage.layout, stage.num_envs
-        self.stage = stage
+        self.stage, self._now = stage, first
         again, standing = bool(self.room.position), stage.standing
         if again:
             self.room.layout = layout
@@ -169,6 +171,9 @@ class PeopleBridge(Bridge):
                 self._stand_in(env, previous, actions, source)
         self.actions, self.source = actions, source
         self._moment, self._seen = Moment(env_steps, proposed, actions, source), (obs, available_actions)
+        if self._drives and (chronicle := self._chronicle_for_people()) is not None:
+            # Who comes in and acts before the next step is shown is recorded from this one on.
+            chronicle.follow(set(self._drives), self.episode.tolist(), self.step.tolist(), env_steps, self._now)
         if not source.any():
             return Override(proposed, None, None)
         mask = (source == Source.POLICY).astype(np.float32)[..., None]
@@ -215,7 +220,7 @@ class PeopleBridge(Bridge):
         """See `Bridge`."""
         self.returns += outcome.rewards[..., 0]
         self.step += 1
-        room = self.room
+        self._now, room = outcome, self.room
         watched, witnessed = (room.watched(), room.witnessed()) if room.occupied else (set(), set())
         for env in watched:
             self.crediting.note(env, self.env_steps, self.rewards[env])

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harl.config import WebConfig
 from harl.envs.api import EnvStep, FloatArray
 from harl.hitl.bridge import Override, PeopleError, Source, Stage
-from harl.hitl.network.frames import Codec, Frame, encode_picture, encode_scene
+from harl.hitl.network.frames import Codec, Frame, Payload, encode_scene, own_picture
 from harl.hitl.network.rates import Limits
 from harl.hitl.network.server import Server
 from harl.hitl.people_bridge import PeopleBridge
@@ -107,17 +108,21 @@ class WebBridge(PeopleBridge):
         self._next_frame[env] = max(due + period, now + period / 2)
         self._measure(now)
         wanted = {person.show if person.show != "jpeg" else _size(person.max_px) for person in watchers}
-        payloads: dict[str | int, tuple[Codec, bytes]] = {}
+        payloads: dict[str | int, Payload] = {}
         if "state" in wanted and (drawing := self._try("state", lambda: self._stage.scene(env))) is not None:
             payloads["state"] = (Codec.STATE, encode_scene(drawing))
         sizes = [size for size in wanted if isinstance(size, int)]
-        if sizes and (picture := self._try("jpeg", lambda: self._stage.render(env))) is not None:
-            payloads |= {size: encode_picture(picture, size) for size in sizes}
+        if sizes and (picture := self._try("jpeg", lambda: self._picture(env))) is not None:
+            payloads |= dict.fromkeys(sizes, picture)
         episode, step = self.room.position[env]
         self.server.offer(Frame(env, episode, step, self.meta(env, done), payloads, at_once))
         if env in self.crediting.ledgers:
             self.crediting.ledgers[env].show(episode, step, now)
         return True
+
+    def _picture(self, env: int) -> NDArray[np.uint8] | None:
+        picture = self._stage.render(env)
+        return None if picture is None else own_picture(picture)
 
     def meta(self, env: int, done: bool) -> dict[str, Any]:
         """What is shown beside the picture."""

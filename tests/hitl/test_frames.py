@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harl.hitl.network.frames import MAX_FRAME, Codec, Frame, encode_picture, encode_scene, jpeg, png, unpack
+from harl.hitl.network.frames import (
+    MAX_FRAME,
+    Codec,
+    Frame,
+    encode_picture,
+    encode_scene,
+    jpeg,
+    own_picture,
+    png,
+    unpack,
+)
 from harl.hitl.network.protocol import ProtocolError
 
 RAMP = np.linspace(0, 255, 300 * 400 * 3).reshape(300, 400, 3).astype(np.uint8)
@@ -103,8 +113,37 @@ def test_no_picture_is_larger_than_clients_take_WS01() -> None:
 @pytest.mark.parametrize("picture", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3)),
                                      np.zeros((0, 4, 3), np.uint8)])  # fmt: skip
 def test_what_is_no_picture_is_refused(picture: Any) -> None:
-    with pytest.raises(ValueError, match="a picture is"):
-        encode_picture(picture, 512)
+    for refuses in (lambda: encode_picture(picture, 512), lambda: own_picture(picture)):
+        with pytest.raises(ValueError, match="a picture is"):
+            refuses()
+
+
+def test_a_picture_is_encoded_when_it_is_sent_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def counting(picture: Any, max_px: int) -> tuple[Codec, bytes]:
+        encoded.append(max_px)
+        return encode_picture(picture, max_px)
+
+    monkeypatch.setattr("harl.hitl.network.frames.encode_picture", counting)
+    made = frame({256: RAMP, 512: RAMP})
+    assert encoded == []
+    data = made.wire("jpeg", 256)
+    assert isinstance(data, bytes)
+    assert unpack(data)[0] is Codec.JPEG
+    assert unpack(data).payload == encode_picture(RAMP, 256)[1]
+    assert made.wire("jpeg", 200) is data
+    assert encoded == [256]
+
+
+def test_a_picture_that_waits_is_nobody_elses() -> None:
+    """Environments may draw the next one into the same array."""
+    drawn = RAMP.copy()
+    kept = own_picture(drawn)
+    drawn[:] = 0
+    np.testing.assert_array_equal(kept, RAMP)
+    drawn.flags.writeable = False
+    assert own_picture(drawn) is drawn
 
 
 def test_a_drawing_is_strict_json() -> None:

@@ -43,3 +43,20 @@ def test_of_faster_steps_no_more_are_shown_than_wanted(shown: tuple[WebBridge, C
         clock.now += 1 / steps_per_second
         count += bridge.show(0, False, False)
     assert 160 <= count <= 202
+
+
+def test_a_render_that_returns_no_picture_is_told_once_and_does_not_stop_the_run() -> None:
+    told: list[str] = []
+    bridge = WebBridge(web_config(port=0, record="off"), Clock())
+    stage = dataclasses.replace(
+        STAGE, notice=told.append, render=lambda env: np.zeros((8, 8, 3)), scene=lambda env: None
+    )
+    bridge.attach(stage, outcome_of(1))
+    bridge.room.enter("o", "olga", "observer", "desktop")
+    bridge.room.watch("o", 0, "jpeg", 10.0, 128)
+    assert bridge.show(0, False, True)
+    assert bridge.show(0, False, True)
+    bridge.close("over")
+    assert [text for text in told if "cannot be shown" in text] == [
+        "this environment cannot be shown as jpeg: ValueError: a picture is (H, W, 3) of uint8, not (8, 8, 3) of float64"
+    ]

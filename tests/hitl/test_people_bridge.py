@@ -373,3 +373,21 @@ def test_feedback_on_the_last_step_of_a_run_is_recorded(tmp_path):
     assert data["human_raw"][-1, 0] == 1.0
     assert data["human_credited"][-1, 0] > 0
     assert data["reward_learned"].tolist() == data["reward"].tolist()
+
+
+@pytest.mark.parametrize("record", ["touched", "watched"])
+def test_who_comes_in_and_acts_before_the_next_step_is_recorded_from_that_one_on(tmp_path, record):
+    made = Play(tmp_path, record=record, pace="free", takeover__lease_ttl_ms=60_000)
+    made.step(rewards=1.0)
+    made.room.enter("c", "carol", "controller", "desktop")
+    made.room.control("c", "request", "mover", "hold")
+    made.room.input("c", "mover", 1, 0, 1, 3, True, 60_000)
+    overrides = [made.step(rewards=reward)[1] for reward in (2.0, 3.0)]
+    assert all(override.source[0, 0] == Source.HUMAN for override in overrides)
+    made.bridge.close("the run is over")
+    (session,) = find_sessions(tmp_path)
+    (episode,) = session.episodes()
+    assert (episode.human_steps, episode.facts["first_step"]) == (2, 1)
+    recorded = episode.load()
+    assert recorded["reward"][:, 0].tolist() == [2.0, 3.0]
+    assert recorded["executed"][:, 0, 0].tolist() == [3.0, 3.0]

@@ -54,16 +54,23 @@ class Received(NamedTuple):
     payload: bytes
 
 
+Payload = tuple[Codec, bytes] | NDArray[np.uint8]
+"""Encoded, or a picture (H, W, 3) that nobody writes to any more."""
+
+
 @dataclass
 class Frame:
-    """A step of an environment, encoded once for all who look at it; not to be changed afterwards."""
+    """A step of an environment, encoded once for all who look at it; not to be changed afterwards.
+
+    A picture that is not encoded yet is so by the thread that sends it: the run does not wait for that.
+    """
 
     env: int
     episode: int
     step: int
     meta: Mapping[str, Any]
     """What is shown beside the picture, as the message `tick` has it."""
-    payloads: Mapping[str | int, tuple[Codec, bytes]]
+    payloads: Mapping[str | int, Payload]
     """`state` for the drawing, the longest side in pixels for pictures."""
     at_once: bool = False
     """Whether it goes out before the next one is due: it shows what a person's action did."""
@@ -77,8 +84,7 @@ class Frame:
         if key is None or key not in self.payloads:
             return self.tick()
         if key not in self._wires:
-            codec, payload = self.payloads[key]
-            self._wires[key] = pack(self, codec, payload)
+            self._wires[key] = pack(self, *_encoded(self.payloads[key], key))
         return self._wires[key]
 
     def tick(self) -> str:
@@ -127,14 +133,32 @@ def unpack(data: bytes) -> Received:
         raise ProtocolError("bad_frame", f"no frame: {error}") from None
 
 
+def _encoded(payload: Payload, key: str | int) -> tuple[Codec, bytes]:
+    return encode_picture(payload, int(key)) if isinstance(payload, np.ndarray) else payload
+
+
+def own_picture(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The picture, copied where somebody could still write to it.
+
+    Raises:
+        ValueError: it is not (H, W, 3) of uint8.
+    """
+    _check_picture(picture)
+    return picture.copy() if picture.flags.writeable else picture
+
+
+def _check_picture(picture: NDArray[np.uint8]) -> None:
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+        raise ValueError(f"a picture is (H, W, 3) of uint8, not {picture.shape} of {picture.dtype}")
+
+
 def encode_picture(picture: NDArray[np.uint8], max_px: int) -> tuple[Codec, bytes]:
     """A picture (H, W, 3) of values from 0 to 255, no side longer than `max_px`.
 
     Raises:
         ValueError: another shape or type.
     """
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-        raise ValueError(f"a picture is (H, W, 3) of uint8, not {picture.shape} of {picture.dtype}")
+    _check_picture(picture)
     longest = max(picture.shape[:2])
     if longest <= min(SMALL_PX, max_px):
         return Codec.PNG, png(picture)
