@@ -57,6 +57,5 @@ def test_a_render_that_returns_no_picture_is_told_once_and_does_not_stop_the_run
     assert bridge.show(0, False, True)
     assert bridge.show(0, False, True)
     bridge.close("over")
-    assert [text for text in told if "cannot be shown" in text] == [
-        "this environment cannot be shown as jpeg: ValueError: a picture is (H, W, 3) of uint8, not (8, 8, 3) of float64"
-    ]
+    (text,) = [text for text in told if "cannot be shown" in text]
+    assert text.endswith("as jpeg: ValueError: a picture is (H, W, 3) of uint8, not (8, 8, 3) of float64")
