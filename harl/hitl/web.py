@@ -44,6 +44,8 @@ class WebBridge(PeopleBridge):
         self.server = Server(self.room, config, limits=_limits(config.inputs_per_s))
         self.links: Mapping[str, str] = self.server.start()
         self._next_frame: dict[int, float] = {}
+        self._period: dict[int, float] = {}
+        """Seconds between two frames of an environment."""
         self._waited = not config.wait_for_people
         self._measured_at, self._measured_steps, self.steps_per_second = clock(), 0, 0.0
         self._broken: set[str] = set()
@@ -97,13 +99,13 @@ class WebBridge(PeopleBridge):
 
     def show(self, env: int, done: bool, at_once: bool) -> bool:
         """See `PeopleBridge`; nothing is drawn or encoded unless a frame is due for somebody who wants it."""
+        now, due = self.clock(), self._next_frame.get(env, 0.0)
+        if not at_once and env not in self.room.newcomers and now < due - EARLY * self._period.get(env, 0.0):
+            return False
         watchers = self.room.watchers(env)
         if not watchers:
             return False
-        now, period = self.clock(), 1.0 / max(person.fps for person in watchers)
-        due = self._next_frame.get(env, 0.0)
-        if not at_once and env not in self.room.newcomers and now < due - EARLY * period:
-            return False
+        self._period[env] = period = 1.0 / max(person.fps for person in watchers)
         self.room.newcomers.discard(env)
         self._next_frame[env] = max(due + period, now + period / 2)
         self._measure(now)

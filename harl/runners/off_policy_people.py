@@ -53,7 +53,7 @@ class OffPolicyPeople(People):
         """Let people act in the step under way; returns what the environments are given (N, A, action_dim)."""
         override = self.ask(self.runner.env_steps, before.obs, before.available_actions, proposed)
         self.proposed = None
-        if not self.note(override, before.active[..., 0] > 0):
+        if not self.note(override, lambda: before.active[..., 0] > 0):
             return override.actions
         executed = self.executable(override.actions)
         envs = np.flatnonzero(self.source.any(1))

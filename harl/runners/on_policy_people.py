@@ -51,7 +51,7 @@ class OnPolicyPeople(People):
         buffer = runner.buffer
         masks = None if buffer.available_actions is None else buffer.available_actions[t].cpu().numpy()
         override = self.ask(runner.env_steps, buffer.obs[t].cpu().numpy(), masks, proposed)
-        if not self.note(override, buffer.active[t].cpu().numpy()[..., 0] > 0):
+        if not self.note(override, lambda: buffer.active[t].cpu().numpy()[..., 0] > 0):
             return override.actions
         executed = self.executable(override.actions)
         envs = np.flatnonzero(self.source.any(1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,13 +87,17 @@ class People(ABC):
         """What people make of the proposed actions (N, A, action_dim)."""
         return self.bridge.override_actions(env_steps, obs, masks, proposed)
 
-    def note(self, override: Override, active: BoolArray) -> bool:
-        """Write down who decides this step for agents that are there (N, A); whether anybody but the policies does."""
+    def note(self, override: Override, active: Callable[[], BoolArray]) -> bool:
+        """Write down who decides this step for agents that are there, which `active` gives as (N, A).
+
+        Returns:
+            Whether anybody but the policies decides for any.
+        """
         if override.policy_mask is None:
             if self.before.any():
                 self.source = np.zeros_like(self.before)
             return False
-        others = (override.policy_mask[..., 0] == 0) & active
+        others = (override.policy_mask[..., 0] == 0) & active()
         source = np.int8(Source.HUMAN) if override.source is None else override.source
         self.source = np.where(others, source, np.int8(Source.POLICY)).astype(np.int8)
         if not self.source.any():
