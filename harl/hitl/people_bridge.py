@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl.config import PeopleConfig
-from harl.envs.api import EnvStep, FloatArray
+from harl.envs.api import BoolArray, EnvStep, FloatArray
 from harl.envs.palette import agent_colour
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
 from harl.hitl.controls import AgentControls, layout_controls
@@ -62,6 +62,8 @@ class PeopleBridge(Bridge):
         self.chronicle: Chronicle | None = None
         self.rewards: FloatArray = np.zeros((0, 0), np.float32)
         self.source: SourceArray = np.zeros((0, 0), np.int8)
+        self.active: BoolArray = np.zeros((0, 0), np.bool_)
+        """(N, A) who takes part in the coming step; others have left the episode."""
         self._closed = False
 
     # What the network does.
@@ -107,6 +109,7 @@ class PeopleBridge(Bridge):
         self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
         self.source = np.zeros((n, layout.num_agents), np.int8)
+        self.active = first.active[..., 0] > 0
         controls = layout_controls(layout, stage.scenario)
         self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
         self.room.about = self.about(stage, controls)
@@ -150,6 +153,7 @@ class PeopleBridge(Bridge):
         stage = self._stage
         if room.newcomers:  # while nobody was there, places were not kept up
             self._place(room.watched())
+        room.gone = {(env, agent) for env, agent in np.argwhere(~self.active).tolist()}
         missed = room.pace.hold(stage.stopping, self._meanwhile)
         room.expire()
         previous = self.actions
@@ -168,7 +172,7 @@ class PeopleBridge(Bridge):
             if missed:
                 self._stand_in(env, previous, actions, source)
         self.actions, self.source = actions, source
-        self._moment, self._seen = Moment(env_steps, proposed, actions, source), (obs, available_actions)
+        self._moment, self._seen = Moment(env_steps, proposed, actions, source, self.active), (obs, available_actions)
         if not source.any():
             return Override(proposed, None, None)
         mask = (source == Source.POLICY).astype(np.float32)[..., None]
@@ -213,6 +217,7 @@ class PeopleBridge(Bridge):
             if env == self.config.env_index:
                 self.recent.append(env in self._drives)
         self._write(outcome, witnessed)
+        self.active = outcome.active[..., 0] > 0
         ended = np.flatnonzero(outcome.ended)
         for over in ended.tolist():
             self.last_return[over], self.returns[over] = self.returns[over], 0.0
@@ -295,7 +300,7 @@ class PeopleBridge(Bridge):
             return
         acted = {drive.agent for drive in self._drives.get(env, ())}
         for agent in range(self._stage.layout.num_agents):
-            if agent in acted or self.room.driver(env, agent) is None:
+            if agent in acted or not self.active[env, agent] or self.room.driver(env, agent) is None:
                 continue
             width = len(self.idle_actions[agent])
             if self.config.absent == "default":

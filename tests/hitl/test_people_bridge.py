@@ -56,9 +56,12 @@ class Play:
         self.bridge.attach(self.stage, outcome_of(N))
         self.room = self.bridge.room
 
-    def step(self, proposed=None, masks=None, rewards=0.0, ended=False):
+    def step(self, proposed=None, masks=None, rewards=0.0, ended=False, left=()):
+        """`left`: environments and agents that take part in no step after this one."""
         proposed = np.full((N, 3, 2), 0.5, np.float32) if proposed is None else proposed
         outcome = outcome_of(N, rewards, ended)
+        for place in left:
+            outcome.active[place] = 0.0
         override = self.bridge.override_actions(self.steps, outcome.obs, masks, proposed)
         learned, credits = self.bridge.override_rewards(self.steps, outcome.rewards)
         self.bridge.publish(outcome)
@@ -127,6 +130,19 @@ def test_who_acts_for_an_awaited_driver_who_does_not(tmp_path, absent, acted, so
     _, second, _, _ = made.step()
     assert second.actions[0, 0, 0] == acted
     assert (second.source[0, 0] if second.source is not None else 0) == source
+
+
+@pytest.mark.parametrize("absent", ["default", "previous"])
+def test_nobody_stands_in_for_the_driver_of_an_agent_that_has_left(tmp_path, absent):
+    made = Play(tmp_path, absent=absent, pace="free", takeover__lease_ttl_ms=60_000)
+    made.room.enter("c", "carol", "controller", "desktop")
+    for agent in ("mover", "arm"):
+        made.room.control("c", "request", agent, "hold")
+    made.room.pace.hold = lambda stopping, meanwhile: True
+    made.step(left=[(0, 0)])
+    proposed, override, _, _ = made.step()
+    assert override.source[0].tolist() == [Source.POLICY, Source.POLICY, Source[absent.upper()]]
+    assert (override.actions[0, 0] == proposed[0, 0]).all()
 
 
 def feedback(play, value=1.0, agent="mover", who="t", seq=1, seen=(0, 3), shown_ms=1000.0, **more):

@@ -138,7 +138,9 @@ class EpisodeInMemory:
     def finish(self, reason: str | None, partial: bool) -> None:
         """No step comes any more."""
         if reason is None:
-            terminated = self.rows and self._arrays["terminated"][self.rows - 1].all()
+            last = self.rows - 1
+            # Agents that had left before have no flag in the last step.
+            terminated = self.rows and (self._arrays["terminated"][last] | ~self._arrays["active"][last]).all()
             reason = "terminated" if terminated else "truncated"
         self._reason, self._partial = reason, partial or self.head["first_step"] > 0
 
@@ -202,7 +204,7 @@ class EpisodeInMemory:
         rows = {name: array[: self.rows] for name, array in self._arrays.items()}
         self._returns += rows["reward"].sum(axis=0, dtype=np.float64)
         self._learned += rows["reward_learned"].sum(axis=0, dtype=np.float64)
-        self._human += (rows["source"] == 1).sum(axis=0)
+        self._human += ((rows["source"] == 1) & rows["active"]).sum(axis=0)
         source, controller = rows["source"], rows["controller"]
         lead = 0
         if self._last is not None:

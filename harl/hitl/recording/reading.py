@@ -91,6 +91,8 @@ class RecordedEpisode:
             state = arrays["share_obs"]
             shape = (len(state), layout.num_agents, *layout.share_obs_shape)
             arrays["share_obs"] = np.broadcast_to(state[:, None], shape)
+        # Recordings of before agents that leave were noted have all of them take part to the end.
+        arrays["active"][1:] &= ~np.logical_or.accumulate(arrays["terminated"] | arrays["truncated"])[:-1]
         self._amend(arrays)
         return arrays | self._derived(arrays)
 

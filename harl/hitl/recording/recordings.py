@@ -150,14 +150,15 @@ class Session:
         parts = [self.read(name) for name in head["files"]]
         rows = {name: np.concatenate([part[name] for part in parts]) for name in ("reward", "reward_learned")}
         agents, source = self.layout.agents, np.concatenate([part["source"] for part in parts])
+        active = np.concatenate([part["active"] for part in parts])
         times = np.concatenate([part["t_wall"] for part in parts])
-        over = bool((parts[-1]["terminated"][-1] | parts[-1]["truncated"][-1]).all())
+        over = bool((parts[-1]["terminated"][-1] | parts[-1]["truncated"][-1] | ~active[-1]).all())
         controller = np.concatenate([part["controller"] for part in parts])
         starts = [agent for agent, _, _ in taken_over(source, controller)]
         per_agent = {
             "returns": rows["reward"].sum(axis=0, dtype=np.float64),
             "returns_learned": rows["reward_learned"].sum(axis=0, dtype=np.float64),
-            "human_steps": (source == 1).sum(axis=0),
+            "human_steps": ((source == 1) & active).sum(axis=0),
             "interventions": np.bincount(starts, minlength=len(agents)),
         }
         return {
