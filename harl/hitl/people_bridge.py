@@ -213,7 +213,7 @@ class PeopleBridge(Bridge):
         room = self.room
         watched, witnessed = (room.watched(), room.witnessed()) if room.occupied else (set(), set())
         for env in watched:
-            self.crediting.note(env, self.env_steps, self.rewards[env])
+            self.crediting.note(env, self.env_steps, int(self.episode[env]), self.rewards[env])
             if env == self.config.env_index:
                 self.recent.append(env in self._drives)
         self._write(outcome, witnessed)
@@ -374,5 +374,6 @@ class PeopleBridge(Bridge):
             mark = self.room.marks.popleft()
             if mark.label == "discard":
                 self._discarded.append((mark.env, mark.episode))
+                self.crediting.discard(mark.env, mark.episode)
             if (chronicle := self._chronicle_for_people()) is not None:
                 chronicle.label(mark.env, mark.episode, mark.label, mark.name)

@@ -372,6 +372,35 @@ def test_feedback_is_recorded_at_the_step_that_was_shown_and_at_those_it_is_cred
     assert data["weight"].tolist() == [0.5] * 4
 
 
+def test_feedback_after_a_discard_is_not_spent_on_what_was_discarded(tmp_path):
+    made = Play(tmp_path, record="touched", pace="free", reward__anneal=False)
+    made.room.enter("t", "tess", "trainer", "desktop")
+    for _ in range(3):
+        made.step()
+    made.room.mark("t", "discard", 0)
+    assert made.bridge.discarded() == [0]
+    made.step(ended=True)
+    feedback(made, seen=(1, 0), seq=1)  # nothing has happened since
+    assert made.step()[3] == []
+    made.step()
+    made.room.outbox.take()
+    feedback(made, seen=(1, 2), seq=2, shown_ms=500.0)
+    credits = {credit.env_steps: credit.delta for credit in made.step()[3]}
+    assert credits == pytest.approx({8: 0.5 * 1.0 / 3.8, 10: 0.5 * 0.3 / 3.8})  # the rest was thrown away
+    (told,) = messages(made.room, "credit")
+    assert (told["late"], told["weight_sum"]) == (False, pytest.approx(1.3 / 3.8))
+    made.bridge.close("over")
+    (session,) = find_sessions(tmp_path)
+    first, second = (event for event in session.events() if event.kind == "feedback")
+    assert (first.data["credited"], first.data["late"]) == ([], True)
+    assert [place[:2] for place in second.data["credited"]] == [[1, 0], [1, 1]]
+    gone, kept = (found for found in session.episodes() if found.env == 0)
+    assert gone.discarded
+    assert gone.amendments == ()
+    assert not gone.load()["human_credited"].any()
+    assert kept.load()["human_credited"][:2, 0].sum() == pytest.approx(1.3 / 3.8)
+
+
 def test_feedback_on_the_last_step_of_a_run_is_recorded(tmp_path):
     """It is heard in the step after; where there is none, when the run ends."""
     made = Play(tmp_path, record="touched", pace="free", reward__anneal=False)
