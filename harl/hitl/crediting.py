@@ -16,6 +16,14 @@ UNDOABLE = 256
 """Feedback events that can still be taken back."""
 
 
+class Passed(NamedTuple):
+    """A step that was taken."""
+
+    episode: int
+    rewards: FloatArray
+    """(A,), raw."""
+
+
 class Share(NamedTuple):
     """What an event says of one agent in one step."""
 
@@ -45,16 +53,23 @@ class Crediting:
     def __init__(self, stage: Stage, config: PeopleConfig, room: Room, writer: Callable[[], Writer | None]) -> None:
         self.stage, self.config, self.room, self.writer = stage, config, room, writer
         self.ledgers: dict[int, Ledger] = {}
-        self._raw: dict[int, OrderedDict[int, FloatArray]] = {}
+        self._passed: dict[int, OrderedDict[int, Passed]] = {}
+        """Environment → env_steps → step."""
+        self._discarded: set[tuple[int, int]] = set()
+        """Environment and number of episodes that a person discarded."""
         self._given: OrderedDict[tuple[str, int], tuple[Feedback, list[Share]]] = OrderedDict()
 
-    def note(self, env: int, env_steps: int, rewards: FloatArray) -> None:
-        """Remember a step, with its raw rewards (A,), that somebody may talk about."""
+    def note(self, env: int, env_steps: int, episode: int, rewards: FloatArray) -> None:
+        """Remember a step of an episode, with its raw rewards (A,), that somebody may talk about."""
         self.ledgers.setdefault(env, Ledger()).passed(env_steps)
-        raw = self._raw.setdefault(env, OrderedDict())
-        raw[env_steps] = rewards.copy()
-        if len(raw) > REMEMBERED:
-            raw.popitem(last=False)
+        passed = self._passed.setdefault(env, OrderedDict())
+        passed[env_steps] = Passed(episode, rewards.copy())
+        if len(passed) > REMEMBERED:
+            passed.popitem(last=False)
+
+    def discard(self, env: int, episode: int) -> None:
+        """Nothing that comes from now on is about this episode."""
+        self._discarded.add((env, episode))
 
     def take(self, event: Feedback, env_steps: int) -> list[Credit]:
         """Amendments that an event comes to, `env_steps` into the run; the person is told which steps it is about."""
@@ -66,6 +81,8 @@ class Crediting:
             seen, window = (event.episode, event.step), WINDOWS.get(self.config.reward.credit)
             at = self._event_time(event, ledger)
             weights = credited(ledger.frames, seen, at, window, self.config.reward.only_shown)
+            # The share of what was thrown away is nobody's: the other steps earned no more than they did.
+            weights = [weight for weight in weights if not self._thrown_away(event.env, weight.env_steps)]
         agents = self.stage.layout.agents
         concerned = range(len(agents)) if event.agent == TEAM else (agents.index(event.agent),)
         # One press counts once, also where the rewards of the team are added up.
@@ -93,6 +110,10 @@ class Crediting:
         if how.learn == "replace":
             return 1.0
         return how.weight * (1.0 - env_steps / total if how.anneal and total else 1.0)
+
+    def _thrown_away(self, env: int, env_steps: int) -> bool:
+        passed = self._passed[env].get(env_steps)
+        return passed is not None and (env, passed.episode) in self._discarded
 
     def _take_back(self, event: Feedback, env_steps: int) -> list[Credit]:
         original, shares = self._given.pop((event.who, event.seq), (event, []))
@@ -124,13 +145,13 @@ class Crediting:
         weight, learns = self.weight(env_steps), self.learns
         earliest, credits, late, writer = self.stage.earliest(), [], not shares and not back, self.writer()
         for share in shares:
-            raw = self._raw[event.env].get(share.env_steps)
+            passed = self._passed[event.env].get(share.env_steps)
             delta = 0.0
-            if learns and (raw is None or share.env_steps < earliest):
+            if learns and (passed is None or share.env_steps < earliest):
                 late = True
                 credits.append(Credit(share.env_steps, event.env, share.agent, 0.0))  # to be counted
-            elif learns and raw is not None:
-                delta = self._delta(event, share, back, weight, float(raw[share.agent]))
+            elif learns and passed is not None:
+                delta = self._delta(event, share, back, weight, float(passed.rewards[share.agent]))
                 credits.append(Credit(share.env_steps, event.env, share.agent, delta))
             if writer is not None:
                 value = -share.value if back else share.value

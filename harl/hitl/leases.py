@@ -42,6 +42,8 @@ class Leases:
         self.people: dict[str, Person] = {}
         self.seats: dict[tuple[int, int], Seat] = {}
         """Seats that were ever taken, by environment and agent."""
+        self.gone: set[tuple[int, int]] = set()
+        """Environments and agents that have left the running episode: nothing that is held acts on them."""
         self.position: list[tuple[int, int]] = []
         """Episode and step of each environment, kept up while somebody is there."""
         self.shown: dict[int, tuple[int, int]] = {}
@@ -159,7 +161,7 @@ class Leases:
         Args:
             env: index of the environment.
             masks: (A, action_number), 1 = allowed, or None; a forbidden action is refused, its agent driven by the
-                policy.
+                policy. What is held of an agent in `gone` is refused too; the lease stays, for the next episode.
         """
         episode, step = self.position[env]
         drives = []
@@ -171,13 +173,11 @@ class Leases:
                     continue
                 who, space = seat.driver, self.layout.action_spaces[index]
                 own = None if masks is None else masks[index, : self.layout.action_numbers[index]]
+                if (env, index) in self.gone:
+                    self._refuse(seat, held, agent, f"{agent} has left this episode")
+                    continue
                 if held.action is not None and not legal(held.action, space, own):
-                    if not held.told:
-                        held.told = True
-                        self._ack(who, agent, held.seq, "illegal", "this action is not allowed now")
-                        self._reject(self.people[who], agent, held.seq, "illegal")
-                    if held is seat.tapped:
-                        seat.tapped = None
+                    self._refuse(seat, held, agent, "this action is not allowed now")
                     continue
                 drives.append(Drive(index, held, who, self._name(who), self.people[who].rtt_ms))
                 seat.used(held)
@@ -257,6 +257,16 @@ class Leases:
     ) -> None:
         message = {"type": "ack", "seq": seq, "agent": agent, "applied": applied, "status": status}
         self.outbox.post(message if text is None else {**message, "text": text}, who)
+
+    def _refuse(self, seat: Seat, held: Held, agent: str, text: str) -> None:
+        """Do not act on what a driver holds, and tell them once."""
+        assert seat.driver is not None
+        if not held.told:
+            held.told = True
+            self._ack(seat.driver, agent, held.seq, "illegal", text)
+            self._reject(self.people[seat.driver], agent, held.seq, "illegal")
+        if held is seat.tapped:
+            seat.tapped = None
 
     def _reject(self, person: Person, agent: str, seq: int, reason: str) -> None:
         self.events.append(

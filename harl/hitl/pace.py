@@ -167,7 +167,11 @@ class Pace:
 
         def acted() -> bool:
             room.expire()
-            seats = [(env, seat) for (env, _), seat in room.seats.items() if seat.driver is not None]
+            seats = [
+                (place[0], seat)
+                for place, seat in room.seats.items()
+                if seat.driver is not None and place not in room.gone  # nothing can be done for who has left
+            ]
             return all(
                 (held := seat.next()) is not None and (held.episode, held.step) == room.position[env]
                 for env, seat in seats

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl.config import PeopleConfig
-from harl.envs.api import EnvStep, FloatArray
+from harl.envs.api import BoolArray, EnvStep, FloatArray
 from harl.envs.palette import agent_colour
 from harl.hitl.bridge import Bridge, Credit, Override, Source, Stage
 from harl.hitl.controls import AgentControls, layout_controls
@@ -64,6 +64,8 @@ class PeopleBridge(Bridge):
         self.chronicle: Chronicle | None = None
         self.rewards: FloatArray = np.zeros((0, 0), np.float32)
         self.source: SourceArray = np.zeros((0, 0), np.int8)
+        self.active: BoolArray = np.zeros((0, 0), np.bool_)
+        """(N, A) who takes part in the coming step; others have left the episode."""
         self._closed = False
 
     # What the network does.
@@ -109,6 +111,7 @@ class PeopleBridge(Bridge):
         self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
         self.source = np.zeros((n, layout.num_agents), np.int8)
+        self.active = first.active[..., 0] > 0
         controls = layout_controls(layout, stage.scenario)
         self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
         self.room.about = self.about(stage, controls)
@@ -152,6 +155,7 @@ class PeopleBridge(Bridge):
         stage = self._stage
         if room.newcomers:  # while nobody was there, places were not kept up
             self._place(room.watched())
+        room.gone = {(env, agent) for env, agent in np.argwhere(~self.active).tolist()}
         missed = room.pace.hold(stage.stopping, self._meanwhile)
         room.expire()
         previous = self.actions
@@ -170,7 +174,7 @@ class PeopleBridge(Bridge):
             if missed:
                 self._stand_in(env, previous, actions, source)
         self.actions, self.source = actions, source
-        self._moment, self._seen = Moment(env_steps, proposed, actions, source), (obs, available_actions)
+        self._moment, self._seen = Moment(env_steps, proposed, actions, source, self.active), (obs, available_actions)
         if self._drives and (chronicle := self._chronicle_for_people()) is not None:
             # Who comes in and acts before the next step is shown is recorded from this one on.
             chronicle.follow(set(self._drives), self.episode.tolist(), self.step.tolist(), env_steps, self._now)
@@ -223,10 +227,11 @@ class PeopleBridge(Bridge):
         self._now, room = outcome, self.room
         watched, witnessed = (room.watched(), room.witnessed()) if room.occupied else (set(), set())
         for env in watched:
-            self.crediting.note(env, self.env_steps, self.rewards[env])
+            self.crediting.note(env, self.env_steps, int(self.episode[env]), self.rewards[env])
             if env == self.config.env_index:
                 self.recent.append(env in self._drives)
         self._write(outcome, witnessed)
+        self.active = outcome.active[..., 0] > 0
         ended = np.flatnonzero(outcome.ended)
         for over in ended.tolist():
             self.last_return[over], self.returns[over] = self.returns[over], 0.0
@@ -309,7 +314,7 @@ class PeopleBridge(Bridge):
             return
         acted = {drive.agent for drive in self._drives.get(env, ())}
         for agent in range(self._stage.layout.num_agents):
-            if agent in acted or self.room.driver(env, agent) is None:
+            if agent in acted or not self.active[env, agent] or self.room.driver(env, agent) is None:
                 continue
             width = len(self.idle_actions[agent])
             if self.config.absent == "default":
@@ -383,5 +388,6 @@ class PeopleBridge(Bridge):
             mark = self.room.marks.popleft()
             if mark.label == "discard":
                 self._discarded.append((mark.env, mark.episode))
+                self.crediting.discard(mark.env, mark.episode)
             if (chronicle := self._chronicle_for_people()) is not None:
                 chronicle.label(mark.env, mark.episode, mark.label, mark.name)

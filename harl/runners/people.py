@@ -103,7 +103,7 @@ class People(ABC):
         if not self.source.any():
             return False
         self.tracker.touch(np.any(self.source, axis=1, keepdims=False))
-        self.counts.drove(self.source == Source.HUMAN, self.before == Source.HUMAN, self.fresh)
+        self.counts.drove(self.source == Source.HUMAN, len(self.takeovers()))
         return True
 
     def executable(self, actions: FloatArray) -> FloatArray:

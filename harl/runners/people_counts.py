@@ -26,7 +26,7 @@ class PeopleCounts:
         self.human = 0
         """Decisions of people."""
         self.takeovers = 0
-        """Times that somebody began to drive an agent."""
+        """Times that somebody took an agent over from its policy."""
         self.log_prob = 0.0
         self.log_prob_count = 0
         self.agreement = 0.0
@@ -35,10 +35,10 @@ class PeopleCounts:
         """Credits of steps that could not be learned from any more."""
         self._means: dict[str, list[float]] = {}
 
-    def drove(self, human: BoolArray, before: BoolArray, fresh: BoolArray) -> None:
-        """Count whom people drive in a step (N, A), given whom they drove before and where episodes begin (N,)."""
+    def drove(self, human: BoolArray, takeovers: int) -> None:
+        """Count whom people drive in a step (N, A), and how many of these they took over in it."""
         self.human += int(human.sum())
-        self.takeovers += int((human & ~(before & ~fresh[:, None])).sum())
+        self.takeovers += takeovers
 
     def agreed(self, log_probs: FloatArray, discrete: BoolArray) -> None:
         """Count log π(a) of human actions, (B,) each, and whether they are choices, for which it is a probability."""
@@ -58,7 +58,7 @@ class PeopleCounts:
         """What the log says of people, then start anew; nothing where no step was taken with them.
 
         - `people/intervention_rate`: share of all decisions of agents that people made;
-        - `people/human_steps`, `people/interventions`: how many, and how often somebody began to;
+        - `people/human_steps`, `people/interventions`: how many, and how often somebody took over;
         - `people/agreement`: mean π(a | o) of people's choices under the policy of then; `people/log_prob`: mean log π;
         - `people/late_credits`: feedback that came when its step could not be learned from any more.
         """

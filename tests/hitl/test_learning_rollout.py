@@ -168,7 +168,7 @@ def test_penalty_is_on_the_agents_own_step_before_each_takeover(tmp_path: Path) 
     np.testing.assert_allclose(runner.buffer.rewards, expected, rtol=1e-6)
     assert runner.people is not None
     counts = runner.people.counts
-    assert (counts.takeovers, counts.human) == (4, 6)
+    assert (counts.takeovers, counts.human) == (2, 6)  # the two that cost something
 
 
 def test_penalty_of_a_step_in_the_rollout_before_is_dropped(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
@@ -17,6 +18,16 @@ def no() -> bool:
 
 def nothing() -> None:
     return None
+
+
+def test_lockstep_does_not_wait_for_the_driver_of_an_agent_that_has_left():
+    made = room(time.monotonic, pace="lockstep", timeout_s=60.0, takeover__lease_ttl_ms=60_000)
+    made.control("c", "request", "mover", "toggle")
+    made.gone = {(0, 0)}
+    assert made.pace.hold(no, nothing) is False
+    made.gone = {(1, 0)}
+    made.config = dataclasses.replace(made.config, timeout_s=0.01)
+    assert made.pace.hold(no, nothing) is True
 
 
 def test_free_does_not_wait():

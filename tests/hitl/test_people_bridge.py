@@ -56,9 +56,12 @@ class Play:
         self.bridge.attach(self.stage, outcome_of(N))
         self.room = self.bridge.room
 
-    def step(self, proposed=None, masks=None, rewards=0.0, ended=False):
+    def step(self, proposed=None, masks=None, rewards=0.0, ended=False, left=()):
+        """`left`: environments and agents that take part in no step after this one."""
         proposed = np.full((N, 3, 2), 0.5, np.float32) if proposed is None else proposed
         outcome = outcome_of(N, rewards, ended)
+        for place in left:
+            outcome.active[place] = 0.0
         override = self.bridge.override_actions(self.steps, outcome.obs, masks, proposed)
         learned, credits = self.bridge.override_rewards(self.steps, outcome.rewards)
         self.bridge.publish(outcome)
@@ -127,6 +130,19 @@ def test_who_acts_for_an_awaited_driver_who_does_not(tmp_path, absent, acted, so
     _, second, _, _ = made.step()
     assert second.actions[0, 0, 0] == acted
     assert (second.source[0, 0] if second.source is not None else 0) == source
+
+
+@pytest.mark.parametrize("absent", ["default", "previous"])
+def test_nobody_stands_in_for_the_driver_of_an_agent_that_has_left(tmp_path, absent):
+    made = Play(tmp_path, absent=absent, pace="free", takeover__lease_ttl_ms=60_000)
+    made.room.enter("c", "carol", "controller", "desktop")
+    for agent in ("mover", "arm"):
+        made.room.control("c", "request", agent, "hold")
+    made.room.pace.hold = lambda stopping, meanwhile: True
+    made.step(left=[(0, 0)])
+    proposed, override, _, _ = made.step()
+    assert override.source[0].tolist() == [Source.POLICY, Source.POLICY, Source[absent.upper()]]
+    assert (override.actions[0, 0] == proposed[0, 0]).all()
 
 
 def feedback(play, value=1.0, agent="mover", who="t", seq=1, seen=(0, 3), shown_ms=1000.0, **more):
@@ -354,6 +370,35 @@ def test_feedback_is_recorded_at_the_step_that_was_shown_and_at_those_it_is_cred
     assert np.isnan(np.delete(data["human_raw"][:, 0], 2)).all()
     assert data["human_credited"][:, 0].sum() == pytest.approx(-2.8 / 3.8, abs=1e-5)  # the rest: a step before
     assert data["weight"].tolist() == [0.5] * 4
+
+
+def test_feedback_after_a_discard_is_not_spent_on_what_was_discarded(tmp_path):
+    made = Play(tmp_path, record="touched", pace="free", reward__anneal=False)
+    made.room.enter("t", "tess", "trainer", "desktop")
+    for _ in range(3):
+        made.step()
+    made.room.mark("t", "discard", 0)
+    assert made.bridge.discarded() == [0]
+    made.step(ended=True)
+    feedback(made, seen=(1, 0), seq=1)  # nothing has happened since
+    assert made.step()[3] == []
+    made.step()
+    made.room.outbox.take()
+    feedback(made, seen=(1, 2), seq=2, shown_ms=500.0)
+    credits = {credit.env_steps: credit.delta for credit in made.step()[3]}
+    assert credits == pytest.approx({8: 0.5 * 1.0 / 3.8, 10: 0.5 * 0.3 / 3.8})  # the rest was thrown away
+    (told,) = messages(made.room, "credit")
+    assert (told["late"], told["weight_sum"]) == (False, pytest.approx(1.3 / 3.8))
+    made.bridge.close("over")
+    (session,) = find_sessions(tmp_path)
+    first, second = (event for event in session.events() if event.kind == "feedback")
+    assert (first.data["credited"], first.data["late"]) == ([], True)
+    assert [place[:2] for place in second.data["credited"]] == [[1, 0], [1, 1]]
+    gone, kept = (found for found in session.episodes() if found.env == 0)
+    assert gone.discarded
+    assert gone.amendments == ()
+    assert not gone.load()["human_credited"].any()
+    assert kept.load()["human_credited"][:2, 0].sum() == pytest.approx(1.3 / 3.8)
 
 
 def test_feedback_on_the_last_step_of_a_run_is_recorded(tmp_path):

@@ -266,8 +266,8 @@ def test_takeovers_and_what_came_before_them_are_marked(tmp_path: Path) -> None:
     record_episodes(recorder, envs, 1, lambda episode, step: [None, drivers.get(step), None])
     recorder.close()
     arrays = next(iter(_episodes(tmp_path))).load()
-    assert np.flatnonzero(arrays["takeover_start"][:, 1]).tolist() == [4, 6, 9]
-    assert np.flatnonzero(arrays["takeover_end"][:, 1]).tolist() == [5, 6, 10]
+    assert np.flatnonzero(arrays["takeover_start"][:, 1]).tolist() == [4, 9]  # at 6 it is taken from ann
+    assert np.flatnonzero(arrays["takeover_end"][:, 1]).tolist() == [6, 10]
     assert np.flatnonzero(arrays["pre_intervention"][:, 1]).tolist() == [1, 2, 3, 7, 8]
     assert not arrays["takeover_start"][:, 0].any()
 

@@ -204,6 +204,18 @@ def test_a_forbidden_action_is_refused_and_the_policy_drives(clock):
     assert len(made.take(0, MASKS)) == 1
 
 
+def test_nothing_acts_on_an_agent_that_has_left_until_the_next_episode(clock):
+    made = room(clock)
+    made.control("c", "request", "mover", "hold")
+    press(made, 3, 1)
+    made.gone = {(0, 0), (1, 1)}
+    assert made.take(0, MASKS) == made.take(0, MASKS) == []
+    (ack,) = messages(made, "ack")
+    assert (ack["status"], ack["text"]) == ("illegal", "mover has left this episode")
+    made.gone = set()
+    assert len(made.take(0, MASKS)) == 1  # the lease is still theirs
+
+
 def test_masks_of_several_components(clock):
     made = room(clock)
     made.control("c", "request", "talker", "hold")

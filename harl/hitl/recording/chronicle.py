@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harl.config import PeopleConfig
-from harl.envs.api import EnvStep, FloatArray
+from harl.envs.api import BoolArray, EnvStep, FloatArray
 from harl.hitl.bridge import Stage
 from harl.hitl.leases import Drive
 from harl.hitl.recording.fields import StepRecord
@@ -117,6 +117,7 @@ class Chronicle:
                 available_actions=None if masks is None else masks[env],
                 source=before.source[env],
                 controllers=people,
+                active=before.active[env],
                 log_prob_proposed=None if proposed_log_prob is None else proposed_log_prob[env],
                 log_prob_executed=None if executed_log_prob is None else executed_log_prob[env],
                 seen_step=seen,
@@ -198,8 +199,11 @@ class Moment:
         proposed: FloatArray,
         executed: FloatArray,
         source: np.ndarray[Any, np.dtype[np.int8]],
+        active: BoolArray,
         log_probs: tuple[FloatArray | None, FloatArray | None] = (None, None),
     ) -> None:
         self.env_steps, self.proposed, self.executed, self.source = env_steps, proposed, executed, source
+        self.active = active
+        """(N, A) who took part; others had left the episode before."""
         self.log_probs = log_probs
         """(N, A) of the proposal and of what was executed, under the policies of the step."""

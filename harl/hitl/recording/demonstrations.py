@@ -19,7 +19,7 @@ def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:
     """Recorded episodes in which people drove, as learners take them.
 
     Left out: episodes that people discarded, those of evaluations, those out of which a person's part was taken, and
-    those in which nobody drove.
+    those in which nobody drove an agent that was there.
 
     Args:
         path: folder of a session, a run, its `people/`, or of several runs.
@@ -37,9 +37,10 @@ def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:
         ]
         if wrong:
             raise ConfigError(wrong)
-        found = [demonstration(episode) for session in sessions for episode in usable(session.episodes())]
+        episodes = [demonstration(episode) for session in sessions for episode in usable(session.episodes())]
     except RecordingError as error:
         raise ConfigError([f"hitl.demonstrations={path}: {error}"]) from None
+    found = [episode for episode in episodes if episode.human.any()]
     if not found:
         raise ConfigError(
             [
@@ -58,7 +59,7 @@ def usable(episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
 
 
 def demonstration(episode: RecordedEpisode) -> Demonstration:
-    """One episode, whatever people did in it."""
+    """One episode, whatever people did in it; what they held of an agent that had left is none of it."""
     arrays = episode.load()
     masks = arrays.get("available_actions")
     if masks is not None:
@@ -76,6 +77,6 @@ def demonstration(episode: RecordedEpisode) -> Demonstration:
         next_obs=arrays["obs"][1:],
         next_share_obs=arrays["share_obs"][1:],
         next_available_actions=None if masks is None else masks[1:],
-        human=arrays["source"] == 1,
-        ended=bool((arrays["terminated"][-1] | arrays["truncated"][-1]).all()),
+        human=(arrays["source"] == 1) & arrays["active"],
+        ended=bool((arrays["terminated"][-1] | arrays["truncated"][-1] | ~arrays["active"][-1]).all()),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl.envs.api import FloatArray, Layout
-from harl.hitl.recording.fields import NOBODY, Field, StepRecord, taken_over
+from harl.hitl.recording.fields import HUMAN, NOBODY, Field, StepRecord, takeover_starts
 from harl.hitl.recording.state import state_to_arrays
 
 MOST_ROWS = 4096
@@ -67,8 +67,8 @@ class EpisodeInMemory:
         self._returns, self._learned = np.zeros(agents), np.zeros(agents)
         self._human = np.zeros(agents, np.int64)
         self._interventions = np.zeros(agents, np.int64)
-        self._last: tuple[NDArray[Any], NDArray[Any]] | None = None
-        """Source and controller of the last step of the part before."""
+        self._last: NDArray[Any] | None = None
+        """Source of the last step of the part before."""
         self._t_begin = self._t_end = time.time()
         self._reason, self._partial = "running", True
 
@@ -138,7 +138,9 @@ class EpisodeInMemory:
     def finish(self, reason: str | None, partial: bool) -> None:
         """No step comes any more."""
         if reason is None:
-            terminated = self.rows and self._arrays["terminated"][self.rows - 1].all()
+            last = self.rows - 1
+            # Agents that had left before have no flag in the last step.
+            terminated = self.rows and (self._arrays["terminated"][last] | ~self._arrays["active"][last]).all()
             reason = "terminated" if terminated else "truncated"
         self._reason, self._partial = reason, partial or self.head["first_step"] > 0
 
@@ -202,20 +204,12 @@ class EpisodeInMemory:
         rows = {name: array[: self.rows] for name, array in self._arrays.items()}
         self._returns += rows["reward"].sum(axis=0, dtype=np.float64)
         self._learned += rows["reward_learned"].sum(axis=0, dtype=np.float64)
-        self._human += (rows["source"] == 1).sum(axis=0)
-        source, controller = rows["source"], rows["controller"]
-        lead = 0
-        if self._last is not None:
-            source, controller = (
-                np.concatenate([before[None], now])
-                for before, now in zip(self._last, (source, controller), strict=True)
-            )
-            lead = 1
-        for agent, first, _ in taken_over(source, controller):
-            # One that began in the part before has been counted there.
-            self._interventions[agent] += first >= lead
+        source = rows["source"]
+        self._human += ((source == HUMAN) & rows["active"]).sum(axis=0)
+        before = [] if self._last is None else [self._last[None]]
+        self._interventions += takeover_starts(np.concatenate([*before, source])).sum(axis=0)
         if self.rows:
-            self._last = source[-1].copy(), controller[-1].copy()
+            self._last = source[-1].copy()
 
     def _see(self, row: int, obs: FloatArray, share_obs: FloatArray, masks: FloatArray | None) -> None:
         self._seen["obs"][row] = obs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ FORMAT = 1
 """Version of the files of a recording."""
 NOBODY = -1
 """Index in `controller` where no person drove."""
+POLICY, HUMAN = 0, 1
+"""In `source`, as `harl.hitl.bridge.Source`."""
 
 
 @dataclass(slots=True)
@@ -133,20 +135,25 @@ def view_fields(layout: Layout) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def taken_over(source: NDArray[np.int8], controller: NDArray[np.int16]) -> Iterator[tuple[int, int, int]]:
-    """Stretches of steps in which one person drove one agent without a break.
+def takeover_starts(source: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Where people took over: a person drives the agent, and the policy drove its step before in the same episode.
+
+    Whoever drives on from the episode before, or takes an agent from another person, takes it from no policy.
 
     Args:
-        source: (T, A).
-        controller: (T, A).
+        source: (T, A), of one episode.
 
-    Yields:
-        (agent, first step, last step).
+    Returns:
+        (T, A) S_t of docs/people.md.
     """
-    for agent in range(source.shape[1]):
-        human = source[:, agent] == 1
-        same = human[1:] & human[:-1] & (controller[1:, agent] == controller[:-1, agent])
-        starts = np.flatnonzero(human & ~np.concatenate([[False], same]))
-        ends = np.flatnonzero(human & ~np.concatenate([same, [False]]))
-        for first, last in zip(starts.tolist(), ends.tolist(), strict=True):
-            yield agent, first, last
+    starts = np.zeros(source.shape, np.bool_)
+    np.logical_and(source[1:] == HUMAN, source[:-1] == POLICY, out=starts[1:])
+    return starts
+
+
+def takeover_ends(source: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Last steps, (T, A), of people's driving: nobody drives the agent's next one, or there is none."""
+    human: NDArray[np.bool_] = np.equal(source, HUMAN)
+    ends = human.copy()
+    ends[:-1] &= ~human[1:]
+    return ends

@@ -139,8 +139,9 @@ def _buffer(minari: Any, number: int, episode: RecordedEpisode) -> Any:
         agent: _own_values(arrays["executed"][:, i], space)
         for i, (agent, space) in enumerate(zip(layout.agents, layout.action_spaces, strict=True))
     }
-    terminated: NDArray[np.bool_] = np.asarray(arrays["terminated"].all(axis=1))
-    truncated: NDArray[np.bool_] = (arrays["terminated"] | arrays["truncated"]).all(axis=1) & ~terminated
+    left = ~arrays["active"]  # before the step; the ends of these agents stand at earlier ones
+    terminated: NDArray[np.bool_] = np.asarray((arrays["terminated"] | left).all(axis=1))
+    truncated: NDArray[np.bool_] = (arrays["terminated"] | arrays["truncated"] | left).all(axis=1) & ~terminated
     if not terminated[-1]:
         truncated[-1] = True  # the recording was cut
     return minari.data_collector.EpisodeBuffer(

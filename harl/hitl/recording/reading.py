@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harl.hitl.recording.fields import step_fields, taken_over, view_fields
+from harl.hitl.recording.fields import HUMAN, step_fields, takeover_ends, takeover_starts, view_fields
 from harl.hitl.recording.state import state_from_arrays
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class RecordedEpisode:
     def load(self) -> dict[str, NDArray[Any]]:
         """All arrays, see docs/people_data.md; amendments are applied, and what follows from the steps is added:
 
-        `takeover_start`, `takeover_end` (T, A): first and last step of a stretch that one person drove;
+        `takeover_start` (T, A): a person drives, and the policy drove the step before;
+        `takeover_end` (T, A): a person drives, and nobody drives the next step;
         `pre_intervention` (T, A): the steps before a takeover, as many as the session's `pre_intervention_steps`.
         `share_obs` is (T + 1, A, …) whatever the kind of state.
         """
@@ -91,6 +92,8 @@ class RecordedEpisode:
             state = arrays["share_obs"]
             shape = (len(state), layout.num_agents, *layout.share_obs_shape)
             arrays["share_obs"] = np.broadcast_to(state[:, None], shape)
+        # Recordings of before agents that leave were noted have all of them take part to the end.
+        arrays["active"][1:] &= ~np.logical_or.accumulate(arrays["terminated"] | arrays["truncated"])[:-1]
         self._amend(arrays)
         return arrays | self._derived(arrays)
 
@@ -110,10 +113,9 @@ class RecordedEpisode:
                 arrays["human_raw"][row, agent] = change["raw"] + (0.0 if np.isnan(before) else before)
 
     def _derived(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
-        start, end, before = (np.zeros(arrays["source"].shape, np.bool_) for _ in range(3))
-        window = self.session.facts["pre_intervention_steps"]
-        for agent, first, last in taken_over(arrays["source"], arrays["controller"]):
-            start[first, agent] = end[last, agent] = True
+        source, window = arrays["source"], self.session.facts["pre_intervention_steps"]
+        starts, before = takeover_starts(source), np.zeros(source.shape, np.bool_)
+        for first, agent in np.argwhere(starts):
             before[max(0, first - window) : first, agent] = True
-        before &= arrays["source"] != 1
-        return {"takeover_start": start, "takeover_end": end, "pre_intervention": before}
+        before &= source != HUMAN
+        return {"takeover_start": starts, "takeover_end": takeover_ends(source), "pre_intervention": before}

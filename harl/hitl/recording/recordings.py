@@ -17,7 +17,7 @@ from harl.config import Config
 from harl.config.convert import from_dict
 from harl.envs.api import Layout
 from harl.experiment.files import StorageError, reason
-from harl.hitl.recording.fields import FORMAT, taken_over
+from harl.hitl.recording.fields import FORMAT, HUMAN, takeover_starts
 from harl.hitl.recording.layout import layout_from_json
 from harl.hitl.recording.reading import RecordedEpisode
 
@@ -150,15 +150,14 @@ class Session:
         parts = [self.read(name) for name in head["files"]]
         rows = {name: np.concatenate([part[name] for part in parts]) for name in ("reward", "reward_learned")}
         agents, source = self.layout.agents, np.concatenate([part["source"] for part in parts])
+        active = np.concatenate([part["active"] for part in parts])
         times = np.concatenate([part["t_wall"] for part in parts])
-        over = bool((parts[-1]["terminated"][-1] | parts[-1]["truncated"][-1]).all())
-        controller = np.concatenate([part["controller"] for part in parts])
-        starts = [agent for agent, _, _ in taken_over(source, controller)]
+        over = bool((parts[-1]["terminated"][-1] | parts[-1]["truncated"][-1] | ~active[-1]).all())
         per_agent = {
             "returns": rows["reward"].sum(axis=0, dtype=np.float64),
             "returns_learned": rows["reward_learned"].sum(axis=0, dtype=np.float64),
-            "human_steps": (source == 1).sum(axis=0),
-            "interventions": np.bincount(starts, minlength=len(agents)),
+            "human_steps": ((source == HUMAN) & active).sum(axis=0),
+            "interventions": takeover_starts(source).sum(axis=0),
         }
         return {
             **head,
