@@ -27,6 +27,10 @@ def _render() -> None:
         try:
             playback = Playback(config.run, config.render, bridge)
             print(playback.describe())
+            if playback.replaces:
+                first, *others = playback.replaces
+                more = f" and {len(others)} more" if others else ""
+                print(f"replaces files of an earlier render: {first}{more}; Ctrl-C keeps them")
             episodes = playback.play()
         finally:
             if bridge is not None:

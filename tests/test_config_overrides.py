@@ -41,6 +41,20 @@ def test_cfg01_misspelt_keys_of_every_kind_are_refused_at_once():
     assert build_errors(*typed) == expected
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["hitl.reward.feedback_grace_s=4"], "hitl.reward.feedback_grace_s needs hitl=web or hitl=sharpie"),
+        (["hitl.reward={feedback_grace_s: 4}"], "hitl.reward needs hitl=web or hitl=sharpie"),
+        (["hitl.wait_for_people=true"], "hitl.wait_for_people needs hitl=web"),
+        (["hitl=web", "hitl.room=x"], "hitl.room needs hitl=sharpie"),
+    ],
+)
+@pytest.mark.parametrize("config_name", ["config", "render"])
+def test_keys_of_another_mode_of_people_say_which(typed, said, config_name):
+    assert check_overrides(typed, config_name=config_name) == [said]
+
+
 @pytest.mark.parametrize("prefix", ["+", "++"])
 def test_cfg01_forcing_a_key_does_not_help(prefix):
     assert check_overrides([f"{prefix}algo.lrr=1"]) == ["algo.lrr is unknown; did you mean algo.lr?"]

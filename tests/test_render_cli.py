@@ -102,6 +102,17 @@ def test_res_06_playing_again_gives_the_same_episodes_and_changes_nothing(spread
     assert checkpoint(spread) == before
 
 
+def test_files_of_an_earlier_render_are_not_replaced_without_a_word(filmed: RunFolder, tmp_path: Path) -> None:
+    options = ["render.episodes=2", "render.seed=5"]
+    assert "replaces" not in played(tmp_path, filmed, *options).out
+    again = played(tmp_path, filmed, *options)
+    before, played_after = again.out.split("return, summed over agents")
+    assert "replaces files of an earlier render: " in before
+    assert "seed-5_episodes.csv and 2 more" in before
+    assert "episodes: " in played_after
+    assert "replaces" not in played(tmp_path, filmed, "render.episodes=1", "render.seed=6").out
+
+
 def test_sampled_actions_are_another_thing_than_the_most_likely_ones(spread: RunFolder, tmp_path: Path) -> None:
     likely = played(tmp_path, spread, "render.episodes=2", "render.video=false")
     sampled = played(tmp_path, spread, "render.episodes=2", "render.video=false", "render.deterministic=false")

@@ -16,7 +16,7 @@ from harl.config.fields import ConfigError
 from harl.config.hitl_schema import HITL_SCHEMAS, LEARNING_KEYS
 from harl.config.names import did_you_mean, nearest_key
 from harl.config.overrides import is_group, open_tree, parse, typed_value, unknown_choice
-from harl.config.schema import Leaf, all_leaves, config_leaves, refusals, render_leaves
+from harl.config.schema import Leaf, all_leaves, config_leaves, leaves, refusals, render_leaves
 from harl.config.tree import ConfigTree
 
 _OF_THE_ORIGINAL = {
@@ -152,6 +152,8 @@ class _Keys:
             return f"{key} is not taken: {self.refused[key]}"
         if key in _OF_THE_ORIGINAL:
             return f"{key} is unknown; here it is {_OF_THE_ORIGINAL[key]}"
+        if modes := _modes_with(key):
+            return f"{key} needs {' or '.join(f'hitl={mode}' for mode in modes)}"
         suggestion = did_you_mean(nearest_key(key, self.known))
         return f"{key} is unknown{suggestion or '; python -m harl.train --cfg job lists all keys'}"
 
@@ -239,6 +241,15 @@ def _schema_keys(config_name: str, composed: Mapping[str, Any]) -> tuple[dict[st
     for name, section in sections.items():
         refused |= refusals(section, f"{name}.")
     return config_leaves(algo, env, hitl), refused
+
+
+def _modes_with(key: str) -> list[str]:
+    """Modes of people that have a key, or a section of this name, below `hitl`."""
+    return [
+        mode
+        for mode, schema in HITL_SCHEMAS.items()
+        if any(name == key or name.startswith(f"{key}.") for name in leaves(schema, "hitl."))
+    ]
 
 
 def _parts(key: str) -> list[str]:

@@ -74,10 +74,14 @@ class Pace:
             return "paused"
         kind = self.room.config.pace
         if kind == "auto":
-            return "realtime" if self.room.taking_part() else "free"
+            return "realtime" if self.room.taking_part() or self._for_show() else "free"
         if kind == "lockstep" and self.gave_way:
             return "realtime"
         return kind  # type: ignore[return-value]
+
+    def _for_show(self) -> bool:
+        """Whether somebody watches what is played to be watched: free, it would be over before they have seen any."""
+        return self.room.about.get("purpose") == "evaluate" and bool(self.room.watched())
 
     def tell(self) -> None:
         """Say how the run goes now."""

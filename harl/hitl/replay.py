@@ -151,8 +151,8 @@ def _film(folder: Path, episode: RecordedEpisode, fps: float, wanted: bool) -> I
         yield writer
 
 
-def _replay_session(session: Session, options: argparse.Namespace) -> bool:
-    """Tell, film and check; False where something differs from the record."""
+def _replay_session(session: Session, options: argparse.Namespace) -> bool | None:
+    """Tell, film and check; False where something differs from the record, None without an episode that is wanted."""
     episodes = list(session.episodes())
     print(summary(session, episodes))
     chosen = [
@@ -160,13 +160,26 @@ def _replay_session(session: Session, options: argparse.Namespace) -> bool:
         for episode in episodes
         if options.episode in (None, episode.episode) and options.env in (None, episode.env)
     ]
+    right = _replay_episodes(session, chosen, options) if chosen else None
     if not chosen:
-        wanted = " and ".join(
-            f"{what} {value}"
-            for what, value in (("episode", options.episode), ("environment", options.env))
-            if value is not None
-        )
-        raise RecordingError(f"no {wanted or 'episode'} in {session.folder}")
+        print(f"  {_none_in('this session', options)}")
+    for problem in session.problems:
+        print(f"  {problem}", file=sys.stderr)
+    return right
+
+
+def _none_in(place: object, options: argparse.Namespace) -> str:
+    """That a place has no episode, or none of those that are wanted."""
+    wanted = " and ".join(
+        f"{what} {value}"
+        for what, value in (("episode", options.episode), ("environment", options.env))
+        if value is not None
+    )
+    return f"no {wanted or 'episode'} in {place}"
+
+
+def _replay_episodes(session: Session, chosen: Sequence[RecordedEpisode], options: argparse.Namespace) -> bool:
+    """Film and check; False where something differs from the record."""
     folder, right = options.to or session.folder / "replay", True
     with contextlib.closing(make_envs(session.config.env, 1, not options.no_video)) as envs:
         for episode in chosen:
@@ -183,13 +196,11 @@ def _replay_session(session: Session, options: argparse.Namespace) -> bool:
             print(f"  {text}")
             if replayed.video is not None:
                 print(f"  video: {replayed.video}")
-    for problem in session.problems:
-        print(f"  {problem}", file=sys.stderr)
     return right
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replay sessions; exit code 1 where a replay differs from the record or cannot be made."""
+    """Replay sessions; exit code 1 where a replay differs from the record or cannot be made, or none has an episode."""
     parser = argparse.ArgumentParser(prog="python -m harl.hitl.replay", description=__doc__)
     parser.add_argument("folder", type=Path, help="a session, a run, its people/, or a folder with several runs")
     parser.add_argument("--episode", type=int, help="only this one")
@@ -199,7 +210,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fps", type=float, default=10.0, help="pictures a second")
     options = parser.parse_args(arguments)
     try:
-        right = [_replay_session(session, options) for session in find_sessions(options.folder)]
+        done = [_replay_session(session, options) for session in find_sessions(options.folder)]
+        right = [each for each in done if each is not None]
+        if not right:
+            raise RecordingError(_none_in(options.folder, options))
     except (ConfigError, StorageError, EnvError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

@@ -42,6 +42,8 @@ class Playback:
         """Files that were written."""
         kind = "deterministic" if options.deterministic else "sampled"
         self._stem = f"{self.policy.env_steps}_{kind}_seed-{self.streams.seed}"
+        self.replaces = self._there_already()
+        """Files of an earlier playback that this one writes anew."""
 
     def describe(self) -> str:
         """What is going to be played."""
@@ -80,6 +82,17 @@ class Playback:
         assert episodes is not None
         self.videos = [] if film is None else film.paths
         return episodes
+
+    @property
+    def _table_path(self) -> Path:
+        return self.folder.videos / f"{self._stem}_episodes.csv"
+
+    def _there_already(self) -> list[Path]:
+        paths = [self._table_path]
+        if self.options.video:
+            encoder = available_encoder()
+            paths += [self.folder.videos / f"{self._stem}_episode-{k}.{encoder}" for k in range(self.options.episodes)]
+        return [path for path in paths if path.exists()]
 
     def _stage(self, envs: VectorEnv, seeds: Sequence[int]) -> Stage:
         """What people are told of the playback."""
@@ -132,7 +145,7 @@ class Playback:
 
     def write_table(self, episodes: Sequence[Episode]) -> Path:
         """One row an episode, beside the videos."""
-        path = self.folder.videos / f"{self._stem}_episodes.csv"
+        path = self._table_path
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="", encoding="utf-8") as file:
             agents = list(episodes[0].returns)

@@ -49,6 +49,19 @@ def test_auto_is_realtime_while_somebody_drives_or_gives_feedback():
     assert made.pace.state() == "free"
 
 
+def test_auto_is_realtime_while_anybody_watches_a_playback():
+    made = room(Clock(), pace="auto")
+    made.about = {"purpose": "train"}
+    assert made.pace.state() == "free"
+    made.about = {"purpose": "evaluate"}
+    assert made.pace.state() == "realtime"
+    made.leave("t", "gone")
+    made.away("c")
+    assert made.pace.state() == "free", "nobody is there"
+    made.back("c")
+    assert made.pace.state() == "realtime"
+
+
 def test_realtime_keeps_its_beat_whatever_the_steps_take():
     made = room(time.monotonic, pace="realtime", fps=50.0)
     made.pace.hold(no, nothing)

@@ -263,8 +263,10 @@ def test_the_end_of_the_run_is_told(peer: Any, join: Any) -> None:
     sees(page, "document.getElementById('rec-text').textContent === 'Not recording'")
     page.locator("#ended").wait_for()
     assert page.locator("#ended-title").inner_text() == "The run is over"
-    assert "The test is over. Nothing more is recorded" in page.locator("#ended-text").inner_text()
-    assert not page.locator("#ended-again").is_visible(), "its links are dead"
+    told = page.locator("#ended-text").inner_text()
+    assert "The test is over. Nothing more is recorded" in told
+    assert "no longer" not in told, "tokens that were given hold for a continued run too"
+    assert not page.locator("#ended-again").is_visible(), "nobody answers now"
     page.get_by_role("button", name="Close").click()
     banner(page, "The run is over")
     assert page.evaluate("document.querySelector('.panel').inert && document.querySelector('.transport').inert")

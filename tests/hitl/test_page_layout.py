@@ -301,6 +301,58 @@ def test_a_screen_reader_hears_at_most_one_message_a_second_and_the_newest(peer:
 
 
 @pytest.mark.slow
+def test_a_screen_reader_hears_what_is_said_twice_in_a_row_twice(peer: Any, join: Any) -> None:
+    page = join(peer(), "controller")
+    words = "document.getElementById('live').textContent"
+    page.evaluate(
+        """() => {
+          window.heard = [];
+          const live = document.getElementById('live');
+          let before = live.textContent;
+          new MutationObserver(() => {
+            if (live.textContent !== before) window.heard.push(live.textContent.trim());
+            before = live.textContent;
+          }).observe(live, {childList: true});
+        }"""
+    )
+    for times in (1, 2, 3):
+        page.locator("#success").click()
+        sees(page, f"window.heard.filter((text) => /a success$/.test(text)).length === {times}")
+    assert "a success" in page.evaluate(words)
+
+
+@pytest.mark.slow
+def test_a_click_beside_everything_leaves_the_keys_where_they_were(peer: Any, join: Any) -> None:
+    run = peer()
+    page = join(run, height=420)
+    assert page.evaluate("document.documentElement.scrollHeight > innerHeight"), "or nothing could scroll"
+    page.mouse.click(4, 300)
+    drive(page)
+    assert page.evaluate("scrollY") == 0
+    page.keyboard.up("Space")
+    banner(page, "Policy drives")
+    page.locator("#praise").focus()
+    assert page.evaluate("document.activeElement.id") == "praise", "what is chosen by key keeps the focus"
+
+
+@pytest.mark.slow
+def test_the_name_stays_on_one_line_before_anybody_has_agreed(peer: Any, visit: Any, tmp_path: Any) -> None:
+    terms = tmp_path / "terms.txt"
+    terms.write_text("What you do here is recorded.")
+    run = peer(consent=str(terms), consent_version="3", record="watched")
+    page = visit(run.link("controller") + "&name=ada", width=360)
+    page.locator("#consent").wait_for()
+    lines = page.evaluate(
+        """() => {
+          const range = document.createRange();
+          range.selectNodeContents(document.querySelector('.brand').lastChild);
+          return range.getClientRects().length; }"""
+    )
+    assert lines == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.slow
 def test_moving_things_hold_still_for_those_who_ask(peer: Any, join: Any) -> None:
     page = join(peer(), reduced_motion="reduce")
     page.locator("#praise").click()

@@ -78,3 +78,28 @@ def test_the_first_inputs_of_a_takeover_in_a_free_run_are_not_stale(peer: Any, j
     banner(page, "Policy drives")
     acks = until(page, lambda: [message for message in received if message["type"] == "ack"])
     assert {message["status"] for message in acks} == {"applied"}
+
+
+def test_lockstep_waits_for_no_key_but_single_steps_of_a_trainer_do(peer: Any, join: Any) -> None:
+    run = peer(pace="lockstep", takeover__lease_ttl_ms=500)
+    page = join(run)
+    page.locator("#modes label", has_text="Sticky").click()
+    page.locator("#play").focus()
+    page.keyboard.press("Space")
+    banner(page, "You drive agent_0")
+    before = len(run.human_steps())
+    until(page, lambda: len(run.human_steps()) > before + 10)
+    assert run.human_steps()[-1].action == [0.0], "no key: the no-op"
+
+    page.keyboard.press("KeyP")
+    sees(page, "document.getElementById('pause-text').textContent === 'Go on'")
+    page.wait_for_timeout(1000)
+    before = len(run.human_steps())
+    page.keyboard.down("ArrowUp")
+    until(page, lambda: run.inputs[-1]["action"] == UP)
+    assert len(run.human_steps()) == before, "a key alone is no step of a paused run"
+    page.keyboard.press("Period")
+    until(page, lambda: len(run.human_steps()) > before)
+    page.wait_for_timeout(500)
+    assert [each.action for each in run.human_steps()[before:]] == [[UP]]
+    page.keyboard.up("ArrowUp")

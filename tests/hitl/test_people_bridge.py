@@ -93,6 +93,16 @@ def test_with_observers_alone_the_proposal_itself_comes_back(tmp_path):
     assert override.policy_mask is None
 
 
+def test_a_playback_goes_in_real_time_for_observers_too(tmp_path):
+    made = Play(tmp_path, pace="auto")
+    made.room.enter("o", "olga", "observer", "desktop")
+    assert made.room.pace.state() == "free", "a training goes on"
+    made.bridge.attach(dataclasses.replace(made.stage, purpose="evaluate"), outcome_of(N))
+    assert made.room.pace.state() == "realtime"
+    made.room.leave("o", "gone")
+    assert made.room.pace.state() == "free"
+
+
 def test_the_driven_agent_alone_is_overridden(play):
     play.room.control("c", "request", "mover", "hold")
     play.room.input("c", "mover", 1, 0, 0, 3, True, 60_000)

@@ -103,6 +103,36 @@ def test_episode_that_is_not_there_is_an_error(run: Path, capsys: pytest.Capture
     assert "no episode 9" in capsys.readouterr().err
 
 
+def watched_only(folder: Path) -> None:
+    """A session in which somebody was there and no episode was recorded."""
+    recorder, _ = started(folder)
+    recorder.event("connect", {"name": "bob-77c0"})
+    recorder.close()
+
+
+def test_session_without_episodes_does_not_keep_others_from_being_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched_only(tmp_path)
+    recorder, envs = started(tmp_path)
+    record_episodes(recorder, envs, 1)
+    recorder.close()
+    watched_only(tmp_path)
+    assert len(find_sessions(tmp_path)) == 3
+    assert command.main([str(tmp_path), "--no-video"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("no episode in this session") == 2
+    assert said.out.count(AGREES) == 1
+    assert "error" not in said.err
+
+
+def test_sessions_without_any_episode_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watched_only(tmp_path)
+    watched_only(tmp_path)
+    assert command.main([str(tmp_path)]) == 1
+    assert f"error: no episode in {tmp_path}" in capsys.readouterr().err
+
+
 def test_caption_marks_people() -> None:
     frame = np.zeros((200, 400, 3), np.uint8)
     picture = captioned(frame, [("plain", False), ("alice drives", True)])

@@ -441,6 +441,20 @@ def test_wrong_token_and_unknown_agents_are_told(tmp_path: Path) -> None:
                 asyncio.run(Robot(invitation, EXACT).run(20.0))
 
 
+@pytest.mark.parametrize(("given", "told"), [([], "of its terms: "), (["--consent", "2"], "of its terms, not to 2: ")])
+def test_whoever_has_not_agreed_to_the_terms_is_told_how(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], told: str
+) -> None:
+    terms = tmp_path / "terms.txt"
+    terms.write_text("What you do here is recorded.")
+    with Run(tmp_path, pace="realtime", consent=str(terms), consent_version="3") as run:
+        arguments = ["--url", run.url, "--token", TOKENS["controller"], "--seconds", "20"]
+        assert robot.main([*arguments, *given]) == 1
+        said = capsys.readouterr().err
+        assert f"agreement to version 3 {told}give --consent 3\n" in said
+        assert robot.main([*arguments, "--seconds", "0.5", "--consent", "3"]) == 0
+
+
 def test_run_that_ends_at_once_ends_the_person(tmp_path: Path) -> None:
     with Run(tmp_path, pace="realtime") as run:
         threading.Timer(1.0, run.stop).start()

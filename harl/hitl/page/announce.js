@@ -15,7 +15,9 @@ export class Announcer {
   }
 
   speak() {
-    this.element.textContent = this.waiting;
+    // Said again, the same text has to be another one, or nothing changes and nothing is heard.
+    const again = this.waiting === this.element.textContent;
+    this.element.textContent = again ? `${this.waiting}\u00a0` : this.waiting;
     this.waiting = null;
     this.timer = setTimeout(() => {
       this.timer = null;

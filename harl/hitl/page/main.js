@@ -191,12 +191,12 @@ const ENDINGS = {
 const REASONS = { completed: "It has come to its last step.", interrupted: "It was stopped.", failed: "It ended with an error." };
 
 function ended({ why, text, title }) {
-  const over = why === "finished"; // its links are dead: there is nothing to connect to
+  const over = why === "finished"; // nobody answers at its links now
   if (over) forgetToken();
   $("ended-title").textContent = title;
   $("ended-text").textContent = {
     replaced: "This session goes on there. Connect again to bring it here.",
-    finished: `${sentence(text)} Nothing more is recorded, and this link works no longer.`,
+    finished: `${sentence(text)} Nothing more is recorded. If the run is continued, this link may lead there again, or there is a new one.`,
   }[why] ?? text ?? "";
   $("ended-again").textContent = why === "replaced" ? "Use it here" : "Connect again";
   $("ended-again").hidden = over;
@@ -255,6 +255,12 @@ for (const radio of $("modes").querySelectorAll("input")) {
 }
 for (const element of document.querySelectorAll(".panel, .transport")) keepFocus(element, $("play"));
 for (const kind of ["focus", "blur"]) $("play").addEventListener(kind, () => screen.refresh());
+// A click on nothing leaves the keys where they were. A text that is being marked stays marked, and a screen reader that
+// clicks what it reads has no pointer.
+document.addEventListener("click", ({ pointerType }) => {
+  const nowhere = pointerType && document.activeElement === document.body && getSelection().isCollapsed;
+  if (nowhere && room.may("controller")) $("play").focus({ preventScroll: true });
+});
 $("canvas").addEventListener("pointerdown", () => $("play").focus({ preventScroll: true }));
 $("env").addEventListener("change", () => {
   takeover.giveBack();

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import shlex
 import statistics
 import time
 from collections import deque
@@ -155,6 +156,7 @@ class Robot:
                                 f"{message['env_id']} draws no scenes, and this person sees nothing else; it has to "
                                 "be an environment with VectorEnv.scene"
                             )
+                        _has_agreed(message, invitation.consent)
                         return dict(message)
                     if message.get("type") == "error":
                         raise RobotError(f"not let in: {message['text']}")
@@ -260,3 +262,14 @@ class Robot:
             return False
         self._allowance -= 1
         return True
+
+
+def _has_agreed(welcome: Mapping[str, Any], given: str | None) -> None:
+    """Raise `RobotError` where there are terms, and this person has not agreed to them: it could only watch."""
+    terms = welcome.get("consent")
+    if terms is not None and not welcome["agreed"]:
+        other = "" if given is None else f", not to {given}"
+        raise RobotError(
+            f"the run asks for agreement to version {terms['version']} of its terms{other}: give --consent "
+            f"{shlex.quote(terms['version'])}"
+        )
