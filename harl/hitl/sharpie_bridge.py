@@ -210,15 +210,16 @@ class SharpieBridge(PeopleBridge):
             obs[name] = rows[i].copy() if rows.ndim > 2 else rows[i, : layout.obs_dims[i]].copy()
             actions[name] = _native(self.actions[env, i, : layout.action_dims[i]], layout.action_spaces[i])
         rewards = {roles.get(agent, agent): float(outcome.rewards[env, i, 0]) for i, agent in enumerate(layout.agents)}
-        flags = end_flags(bool(outcome.terminated[env].all()), not outcome.terminated[env].all()) if done else (0, 0)
+        # Agents may have terminated one by one; only those of the last step are named in it.
+        cut = bool(outcome.truncated[env].any() or (outcome.broken_off is not None and outcome.broken_off[env]))
+        flags = end_flags(not cut, cut) if done else (False, False)
         return Shot(
             self.room.position[env],
             picture,
             obs,
             actions if begun else {},
             rewards if begun else 0,
-            bool(flags[0]),
-            bool(flags[1]),
+            *flags,
         )
 
     def _picture(self, env: int) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from websockets.sync.server import ServerConnection
 
@@ -83,6 +84,24 @@ def test_the_last_frame_shows_the_last_state(tmp_path: Path) -> None:
     frames = site.frames("spread", "A1")
     assert frames[-1]["image"] == encode(longer.render(0))
     assert len({frame["image"] for frame in frames[1:]}) == STEPS
+
+
+def test_an_episode_whose_agents_terminated_one_by_one_is_terminated(tmp_path: Path) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(1, 2, 0, 3)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path) as run:
+        step = run.envs.step
+
+        def leaving(actions: Any) -> Any:
+            outcome = step(actions)
+            last = outcome.ended[:, None] & np.array([False, False, True])  # the others had left before
+            return dataclasses.replace(outcome, terminated=last, truncated=np.zeros_like(last))
+
+        run.envs.step = leaving  # type: ignore[method-assign]
+        play(run, site, "A1")
+    last = site.frames("spread", "A1")[-1]
+    assert (last["terminated"], last["truncated"]) == (True, False)
 
 
 def test_a_last_state_that_cannot_be_drawn_is_said_and_the_one_before_it_is_shown(tmp_path: Path) -> None:
