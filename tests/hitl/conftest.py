@@ -27,12 +27,17 @@ def no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium through Playwright; skips where either is not installed.
+    """Chromium through Playwright; skips where either is not installed, unless `HARL_TEST_BROWSER` asks for it.
 
     One for each module: as long as it is open, Playwright's event loop runs in this thread, and tests that come after
     could not run one of their own.
     """
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package `playwright` is not installed")
+    if os.environ.get("HARL_TEST_BROWSER"):  # nothing that CI is to see may be passed over there
+        import playwright.sync_api as playwright
+
+        assert CHROMIUM is not None, "HARL_TEST_BROWSER is set, but there is no browser"
+    else:
+        playwright = pytest.importorskip("playwright.sync_api", reason="the package `playwright` is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium or google-chrome on the path, and CHROMIUM does not name one")
     with playwright.sync_playwright() as running:
