@@ -45,4 +45,4 @@ def large_observations(obs: FloatArray) -> str:
     reach = float(np.abs(obs).max())
     if obs.ndim > 3 or reach <= LARGE:  # images are scaled by the networks
         return ""
-    return f"; observations reach {reach:,.0f}, which off-policy networks take as they are: bring them near 1"
+    return f"; observations reach {reach:,.0f}, which off-policy critics take as they are: bring them near 1"

@@ -108,5 +108,5 @@ def test_D_26_observations_keep_their_scale(tmp_path: Any, algo: str) -> None:
 
 def test_numbers_that_explode_are_laid_at_the_door_of_large_observations(tmp_path: Any) -> None:
     runner = body_run(tmp_path, "hasac", algo__use_valuenorm=True, train__num_env_steps=2000)
-    with pytest.raises(NonFiniteError, match=r"observations reach \d{2,3}, which off-policy networks take as they are"):
+    with pytest.raises(NonFiniteError, match=r"observations reach \d{2,3}, which off-policy critics take as they are"):
         runner.run()
