@@ -18,6 +18,7 @@ import yaml
 import harl
 from tests.hitl.sharpie_fakes import picture_of
 from tests.hitl.sharpie_training import FAMILIES, FOR_ITSELF, PAYS, T, chances, remembered, run, training
+from tests.hitl.windows import until
 from tests.interop.sharpie.real_site import KEY, RealSite, Runner, find_python
 
 MAPPING = Path(__file__).parent / "sharpie_mapping.yaml"
@@ -336,8 +337,8 @@ def test_a_person_in_a_browser_plays_with_a_trained_team(
         page.screenshot(path=tmp_path / "sharpie.png")
         page.keyboard.up("ArrowRight")
         page.wait_for_function("document.getElementById('loading_div').innerText.includes('completed')", timeout=60_000)
+        until(page, lambda: closed)  # said by the browser a little after its page has written "completed"
         records = quiet_site.stored("mpe-spread", "browser")[0]["episodes"][0]["records"]
-    assert closed
     assert [record[0] for record in records] == list(range(1, 27))
     pressed = [record[2].get("agent_0") for record in records]
     assert pressed.count(2) >= 5
