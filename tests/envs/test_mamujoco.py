@@ -16,8 +16,11 @@ CHEETAH = {"scenario": "HalfCheetah", "agent_conf": "2x3"}
 
 
 @pytest.mark.slow
-def test_TLB_09_the_cheetah_never_terminates_and_is_valued_beyond_its_limit(tmp_path: Path) -> None:
+def test_TLB_09_the_cheetah_never_terminates_and_is_valued_beyond_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three episodes: none terminated, all truncated, each after 1,000 steps; targets bootstrap at all three."""
+    monkeypatch.chdir(tmp_path)  # the simulator writes its warnings into a file where it stands
     cheetah = fixture("parallel_env", "gymnasium_robotics.mamujoco_v1", **CHEETAH)
     only = {"eval__use_eval": False, "logger__tensorboard": False, "checkpoint__interval": 10_000}
     steps = {
