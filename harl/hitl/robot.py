@@ -150,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         make_expert: MakeExpert = heuristic
         if options.policy[0] == "checkpoint" and len(options.policy) == 2:
+            if options.anticipate:
+                parser.error("--anticipate needs --policy heuristic: a checkpoint does not know what actions lead to")
             make_expert = checkpoint(options.policy[1])
         elif options.policy != ["heuristic"]:
             parser.error("--policy takes heuristic, or checkpoint and a run folder")
@@ -191,6 +193,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--segment", type=_count, default=own.segment, help="steps of one takeover")
     parser.add_argument("--flip", type=_share, default=own.flip, help="share of decisions of the gate turned round")
     parser.add_argument("--delay-steps", type=_range, default=own.delay_steps, metavar="2..4", help="reaction time")
+    parser.add_argument(
+        "--anticipate", action="store_true", help="allow for keys pressed since what is acted on was seen"
+    )
     parser.add_argument("--noise", type=_share, default=own.noise, help="share of random actions")
     parser.add_argument("--suboptimal", action="store_true", help="half of the actions are random")
     parser.add_argument("--feedback", action="store_true", help="praise and blame, which needs a trainer's link")
@@ -216,6 +221,7 @@ def _invitation(options: argparse.Namespace, env: int | None) -> Invitation:
 def _traits(options: argparse.Namespace) -> Traits:
     return Traits(
         delay_steps=options.delay_steps,
+        anticipates=options.anticipate,
         noise=options.noise,
         suboptimal=options.suboptimal,
         budget=options.budget,

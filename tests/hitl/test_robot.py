@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.scripted.client import Robot
 from harl.hitl.scripted.heuristics import press, targets, walk
 from harl.hitl.scripted.keys import Action, Keys
-from harl.hitl.scripted.mind import Mind
+from harl.hitl.scripted.mind import Mind, _Agent
 from harl.hitl.scripted.scene import Body, Eyes, Sight
 from harl.hitl.scripted.traits import Heuristic, Traits
 from harl.hitl.scripted.visit import Invitation, RobotError
@@ -81,6 +82,25 @@ def test_actions_are_compared(space: dict[str, Any], one: Action, other: Any, sa
     keys = Keys({"action_space": space, "controls": [], "combine": "last", "noop": 0})
     assert keys.same(one, other) is same
     assert not keys.same(one, [0.0] * 7)
+
+
+def test_keys_know_what_an_action_does_of_them() -> None:
+    last = keys_of("simple_spread")["agent_0"]
+    assert [last.share(way, 3) for way in ("left", "down", "dance")] == [0, 1, 0]
+    both = keys_of("simple_reference")["agent_0"]
+    action = both.action(["say C", "left"])
+    assert [both.share(word, action) for word in ("say C", "say A", "left", "up")] == [1, 0, 1, 0]
+    box = keys_of("simple_spread", "env.continuous_actions=true")["agent_0"]
+    assert [box.share(way, [0.0, 0.2, 0.7, 0.0, 0.0]) for way in ("left", "right", "up")] == [0.2, 0.7, 0]
+    parts = Keys(
+        {
+            "action_space": {"kind": "multidiscrete", "nvec": [3, 2]},
+            "controls": [{"label": "a", "action": [2, None]}, {"label": "b", "action": [None, 1]}],
+            "combine": "component",
+            "noop": [0, 0],
+        }
+    )
+    assert (parts.share("a", [2, 0]), parts.share("b", [2, 0])) == (1, 0)
 
 
 # Seeing.
@@ -236,6 +256,46 @@ def test_what_the_network_takes_counts_as_reaction() -> None:
     for clock, message in table.sent:
         if message["type"] == "input" and clock > 3:
             assert message["action"] == table.mind.expert.act(table.sights[clock - 1], "agent_1")
+
+
+def resting(table: Table) -> float:
+    """Mean distance of the landmarks to the nearest agent, over the last steps of all episodes."""
+    distances = []
+    for sight in table.sights:
+        if sight.step > 17:
+            landmarks = np.array([mark.place for mark in sight.scene.landmarks])
+            bodies = np.array([body.place for body in sight.scene.agents.values()])
+            distances.append(np.linalg.norm(landmarks[:, None] - bodies[None], axis=2).min(axis=1).mean())
+    return float(np.mean(distances))
+
+
+def test_whoever_anticipates_loses_little_by_reacting_late() -> None:
+    far = {}
+    for anticipates, delay in ((False, 0), (False, 3), (True, 3)):
+        table = Table(Traits(noise=0.1, delay_steps=(delay, delay), anticipates=anticipates))
+        table.play(500)
+        far[anticipates, delay] = resting(table)
+    assert far[True, 3] < 1.5 * far[False, 0]
+    assert far[True, 3] < 0.6 * far[False, 3]
+
+
+def test_what_was_pressed_counts_for_as_many_steps_as_it_was_held() -> None:
+    agent = _Agent(pressed=deque([(3, 1), (7, 2), (8, 4)]))
+    assert agent.done(2, 10) == [4, 4, 2, 1, 1, 1, 1]
+    assert agent.done(5, 8) == [2, 1, 1]
+    assert agent.done(9, 9) == []
+    agent.drop()
+    assert agent.done(0, 10) == []
+
+
+def test_an_expert_without_foresight_cannot_anticipate() -> None:
+    class Blind:
+        act = mistaken = None
+
+    with pytest.raises(ValueError, match="needs an expert with `ahead`; Blind has none"):
+        Mind((), 0, {}, Blind(), Traits(anticipates=True), np.random.default_rng(1))  # type: ignore[arg-type]
+    with pytest.raises(SystemExit, match="2"):
+        robot.main(["--url", "ws://127.0.0.1:9/", "--policy", "checkpoint", "somewhere", "--anticipate"])
 
 
 @pytest.mark.parametrize("gate", ["always", "random", "error"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ CLOSE = 0.2
 SCENARIOS = ("simple_spread", "simple_reference", "simple_speaker_listener")
 
 
+@functools.lru_cache(256)
 def targets(scenario: str, scene: Scene) -> dict[str, int]:
     """Landmark that each agent should be at; agents that are to go nowhere are missing."""
     if scenario == "simple_spread":
@@ -56,6 +59,15 @@ def walk(body: Body, target: Point) -> str | None:
     return (("left", "right"), ("down", "up"))[axis][int(missing[axis] > 0)]
 
 
+def pushed(scene: Scene, pushes: Mapping[str, Point]) -> Scene:
+    """A scene with agents where pushes (2,), in full ones to the right and up, take them in the end."""
+    moved = {
+        name: dataclasses.replace(scene.agents[name], place=scene.agents[name].place + PUSH * push)
+        for name, push in pushes.items()
+    }
+    return dataclasses.replace(scene, agents={**scene.agents, **moved})
+
+
 def distance(scenario: str, scene: Scene, agent: str) -> float:
     """How far an agent is from where it should be; 0 for one that has nowhere to go."""
     landmark = targets(scenario, scene).get(agent)
@@ -64,16 +76,22 @@ def distance(scenario: str, scene: Scene, agent: str) -> float:
     return float(np.linalg.norm(scene.agents[agent].place - scene.landmarks[landmark].place))
 
 
+@functools.cache
+def _orders(agents: int, landmarks: int) -> NDArray[np.intp]:
+    """(orders, agents) every choice of a landmark for each agent, no landmark twice."""
+    return np.array(list(itertools.permutations(range(landmarks), agents)), np.intp)
+
+
 def _assignment(scene: Scene) -> dict[str, int]:
     """Agents to landmarks, one each, with the least way in all."""
     names = list(scene.agents)
-    ways: NDArray[np.float64] = np.array(
-        [[np.linalg.norm(scene.agents[name].place - mark.place) for mark in scene.landmarks] for name in names]
-    )
+    bodies = np.array([body.place for body in scene.agents.values()])
+    marks = np.array([mark.place for mark in scene.landmarks])
+    ways: NDArray[np.float64] = np.linalg.norm(bodies[:, None] - marks, axis=2)
     if len(names) <= MOST_ORDERS:
-        orders = itertools.permutations(range(len(scene.landmarks)), len(names))
-        best: Sequence[int] = min(orders, key=lambda order: sum(ways[i, mark] for i, mark in enumerate(order)))
-        return dict(zip(names, best, strict=True))
+        orders = _orders(len(names), len(marks))
+        best = orders[ways[np.arange(len(names)), orders].sum(axis=1).argmin()]
+        return dict(zip(names, best.tolist(), strict=True))
     chosen: dict[str, int] = {}
     for index in np.argsort(ways, axis=None):
         row, mark = divmod(int(index), len(scene.landmarks))

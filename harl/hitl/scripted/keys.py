@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,31 @@ class Keys:
             total = np.clip(total, _bounds(self._space["low"], -np.inf), _bounds(self._space["high"], np.inf))
             return [float(number) for number in total]
         return int(total) if total.ndim == 0 else [int(number) for number in total]
+
+    def share(self, label: str, action: Action) -> float:
+        """How far an action does what holding this key down does: 0 not at all, 1 wholly."""
+        if label not in self._controls:
+            return 0.0
+        if self._space["kind"] == "discrete":
+            assert isinstance(action, int)
+            return float(label in self._held.get(action, ()))
+        own, done = self._controls[label]["action"], np.array(action, np.float64)
+        if self._space["kind"] == "multidiscrete":
+            return float(all(want is None or want == did for want, did in zip(own, done, strict=True)))
+        way = np.array(own, np.float64) - np.array(self.noop, np.float64)
+        return float(np.clip((done - self.noop) @ way / (way @ way), 0.0, 1.0))
+
+    @cached_property
+    def _held(self) -> dict[int, tuple[str, ...]]:
+        """Of a Discrete space: which keys, of each group at most one, make an action."""
+        groups: dict[str, list[str | None]] = {}
+        for label, control in self._controls.items():
+            groups.setdefault(control.get("group", ""), [None]).append(label)
+        held = {}
+        for chosen in itertools.product(*groups.values()):
+            labels = tuple(label for label in chosen if label is not None)
+            held[int(self.action(labels))] = labels  # type: ignore[arg-type]
+        return held
 
     def random(self, rng: np.random.Generator) -> Action:
         """Any action at all."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from harl.hitl.scripted.keys import Action, Keys
 from harl.hitl.scripted.scene import Sight
-from harl.hitl.scripted.traits import Expert, Traits
+from harl.hitl.scripted.traits import Expert, Foresighted, Traits
 
 RANDOM_START = 0.2
 """Chance, at each sight, that a person whose gate is `random` takes over an agent."""
@@ -43,6 +43,21 @@ class _Agent:
     asked: bool = False
     hold: Hold | None = None
     action: Action | None = None
+    pressed: deque[tuple[int, Action]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """From which clock on what was held since the takeover."""
+
+    def drop(self) -> None:
+        """It is driven no longer."""
+        self.hold, self.action = None, None
+        self.pressed.clear()
+
+    def done(self, since: int, until: int) -> list[Action]:
+        """What was held in each step from one clock to another, the last one first."""
+        actions: list[Action] = []
+        for begin, action in reversed(self.pressed):
+            actions += [action] * (until - max(begin, since))
+            until = min(until, begin)
+        return actions
 
 
 class Mind:
@@ -56,6 +71,9 @@ class Mind:
         traits: how the person is.
         rng: all chances.
         lease_ttl_ms: how long an input holds.
+
+    Raises:
+        ValueError: the person anticipates, and the expert does not know what actions lead to.
     """
 
     def __init__(
@@ -68,6 +86,13 @@ class Mind:
         rng: np.random.Generator,
         lease_ttl_ms: int = 500,
     ) -> None:
+        self._foresight: Foresighted | None = None
+        if traits.anticipates:
+            if not isinstance(expert, Foresighted):
+                raise ValueError(
+                    f"a person who anticipates needs an expert with `ahead`; {type(expert).__name__} has none"
+                )
+            self._foresight = expert
         self.traits, self.expert, self.rng = traits, expert, rng
         self.lag = 0.0
         """Steps that pass between a sight and the effect of an input on it; the client measures it."""
@@ -129,7 +154,7 @@ class Mind:
             return []
         agent.asked = False
         if message["state"] != "granted":
-            agent.hold = None
+            agent.drop()
             return []
         if self._leaving:
             return [{**self._input(message["agent"], None, self._sights[-1]), "held": False}]
@@ -214,19 +239,33 @@ class Mind:
             if self.traits.gate != "always" or not self._affordable():
                 return self._let_go(name, agent, now)
             hold.until = now.clock + self.traits.segment
-        agent.action = self._action(name, self._remembered(hold.delay, now))
+        seen = self._remembered(hold.delay, now)
+        agent.action = self._action(name, self._allowing_for(seen, now))
+        agent.pressed.append((now.clock + round(self.lag), agent.action))
         return [self._input(name, agent.action, now)]
 
     def _let_go(self, name: str, agent: _Agent, now: Sight) -> list[dict[str, Any]]:
-        agent.hold, agent.action = None, None
+        agent.drop()
         return [{**self._input(name, None, now), "held": False}]
 
     def _remembered(self, delay: int, now: Sight) -> Sight:
         """What was seen as many steps ago as it takes to react, without those that the network takes."""
         wanted = now.clock - max(0, round(delay - self.lag))
-        of_episode = [sight for sight in self._sights if sight.episode == now.episode]
-        earlier = [sight for sight in of_episode if sight.clock <= wanted]
-        return earlier[-1] if earlier else of_episode[0]
+        found = now
+        for sight in reversed(self._sights):
+            if sight.episode != now.episode:
+                break
+            found = sight
+            if sight.clock <= wanted:
+                break
+        return found
+
+    def _allowing_for(self, seen: Sight, now: Sight) -> Sight:
+        """What was seen, with what was pressed between it and the step that is decided on."""
+        if self._foresight is None:
+            return seen
+        since, until = seen.clock - self._foresight.unseen, now.clock + round(self.lag)
+        return self._foresight.ahead(seen, {name: agent.done(since, until) for name, agent in self._agents.items()})
 
     def _action(self, name: str, seen: Sight) -> Action:
         share = SHARE_RANDOM if self.traits.suboptimal else self.traits.noise

@@ -26,9 +26,9 @@ class Body:
     colour: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """A drawing, read."""
+    """A drawing, read. Equal to itself alone: what is thought about it is remembered."""
 
     agents: dict[str, Body]
     landmarks: list[Body]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
 
-from harl.hitl.scripted.heuristics import CLOSE, distance, press
+import numpy as np
+
+from harl.hitl.scripted.heuristics import CLOSE, distance, press, pushed
 from harl.hitl.scripted.keys import Action, Keys
 from harl.hitl.scripted.scene import Sight
 
@@ -19,6 +21,8 @@ class Traits:
 
     delay_steps: tuple[int, int] = (2, 4)
     """Steps from seeing to acting, drawn anew for each takeover; what the network takes counts in."""
+    anticipates: bool = False
+    """Whether to allow for what was pressed since what is acted on was seen, as people do who have practised."""
     noise: float = 0.1
     """Share of actions that are random."""
     suboptimal: bool = False
@@ -53,6 +57,17 @@ class Expert(Protocol):
         """Whether what an agent did last was a mistake; `before` is an earlier sight of the same episode, if any."""
 
 
+@runtime_checkable
+class Foresighted(Protocol):
+    """An expert who knows what actions lead to."""
+
+    unseen: int
+    """How many of the last steps before a sight have actions whose effect does not show in it yet."""
+
+    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action]]) -> Sight:
+        """What will be seen once these agents have done these actions, one a step."""
+
+
 class Heuristic:
     """The expert of the particle worlds.
 
@@ -61,12 +76,25 @@ class Heuristic:
         keys: of each agent, by name.
     """
 
+    unseen = 1
+    """A push changes the speed of a body, and the speed its place a step later."""
+
     def __init__(self, scenario: str, keys: Mapping[str, Keys]) -> None:
         self._scenario, self._keys = scenario, keys
 
     def act(self, sight: Sight, agent: str) -> Action:
         """See `Expert`."""
         return self._keys[agent].action(press(self._scenario, sight.scene, agent))
+
+    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action]]) -> Sight:
+        """See `Foresighted`; agents are where pushes take them in the end, and the others stay as they were seen."""
+        pushes = {}
+        for agent, actions in done.items():
+            keys = self._keys[agent]
+            shares = [[keys.share(way, action) for way in ("left", "right", "down", "up")] for action in actions]
+            left, right, down, up = np.sum(shares, axis=0) if shares else np.zeros(4)
+            pushes[agent] = np.array([right - left, up - down])
+        return replace(sight, scene=pushed(sight.scene, pushes))
 
     def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
         """Another action than the expert's, while the agent is not where it should be and got no nearer."""
