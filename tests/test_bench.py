@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import harl
 from harl.algorithms.actors.trpo import ITERATIONS
-from harl.bench import off_policy, on_policy
+from harl.bench import off_policy, on_policy, sampling
 from harl.bench.__main__ import main
 from harl.bench.floor import Factor, Product, again, happo_on_spread, operations, products_of
 from harl.config import ALGO_SCHEMAS
@@ -198,6 +199,7 @@ def test_every_algorithm_has_a_floor(tmp_path: Any, algo: str, capsys: pytest.Ca
     assert all(numbers[part] > 0 for part in parts)
     assert "matrix products" in out
     assert "scaled to this machine" in out
+    assert "interrupted" not in out, "a bench is no run"
 
 
 @pytest.mark.parametrize(
@@ -211,3 +213,39 @@ def test_every_algorithm_has_a_floor(tmp_path: Any, algo: str, capsys: pytest.Ca
 def test_wrong_arguments_are_refused(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([typed]) == 2
     assert said in capsys.readouterr().err
+
+
+# The replay buffer.
+
+
+def test_sampling_is_timed_from_a_small_and_a_large_buffer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sampling, "SIZES", (40, 400))
+    monkeypatch.setattr(sampling, "ROUNDS", 2)
+    buffers = []
+    monkeypatch.setattr(sampling, "draw", lambda runner, buffer, between: buffers.append(buffer) or len(buffer) / 10)
+    assert sampling.main(["algo=haddpg", "env.continuous_actions=true", "algo.batch_size=8"]) == 0
+    assert [len(buffer) for buffer in buffers] == [40, 400] * 6
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result == {"alone": [4, 40, 10], "in training": [4, 40, 10]}
+
+
+def test_a_drawn_batch_is_timed_without_what_is_between(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def pass_for(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock[0])
+    with contextlib.closing(made_for("haddpg", tmp_path)) as runner:
+        runner.start()
+        buffer = sampling.filled(runner, 40)
+        monkeypatch.setattr(buffer, "sample", lambda batch_size: pass_for(1.0))
+        assert sampling.draw(runner, buffer, lambda: pass_for(100.0)) == 1e6
+    assert clock[0] == sampling.DRAWS * 101
+
+
+def test_only_a_replay_buffer_is_sampled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sampling.main(["algo=happo"]) == 2
+    assert "only off-policy algorithms have a replay buffer" in capsys.readouterr().err

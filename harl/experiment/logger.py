@@ -95,13 +95,16 @@ class RunLogger:
         """Show a line to the person at the terminal."""
         self._display.message(text)
 
-    def close(self, status: Status = "completed") -> None:
-        """Bring everything to the disk and say how the run ended; further calls do nothing."""
+    def close(self, status: Status | None = "completed") -> None:
+        """Bring everything to the disk and say how the run ended (None: it never began); further calls do nothing."""
         if self._closed:
             return
         self._closed = True
         self._open_files.close()
-        self._display.message(f"{status} at {self._step:,} steps after {duration(time.monotonic() - self._started)}")
+        if status is not None:
+            self._display.message(
+                f"{status} at {self._step:,} steps after {duration(time.monotonic() - self._started)}"
+            )
 
     def __enter__(self) -> Self:
         return self

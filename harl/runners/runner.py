@@ -64,6 +64,7 @@ class Runner(WithPeople, ABC):
     team: Acting
 
     _ending: Status = "interrupted"
+    _begun = False
     """How the run ended, as long as nothing else is said."""
 
     def __init__(self, args: RunArgs, algo_args: AlgoArgs, env_args: EnvArgs, bridge: Bridge | None = None) -> None:
@@ -208,6 +209,7 @@ class Runner(WithPeople, ABC):
             RunInterrupted: a signal asked to stop; everything is saved and the run can be resumed.
             NonFiniteError, EnvError: see their texts; the last good checkpoint is whole.
         """
+        self._begun = True
         try:
             with self.stopping:
                 self.learn()
@@ -390,7 +392,7 @@ class Runner(WithPeople, ABC):
         if self.bridge is not None:
             self.bridge.close(self._ending)
         if hasattr(self, "logger"):
-            self.logger.close("interrupted")
+            self.logger.close("interrupted" if self._begun else None)
         self._cleanup.close()
 
 
