@@ -188,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--agents", type=_names, metavar="A,B", help="whom to drive (default: all)")
     parser.add_argument("--policy", nargs="+", default=["heuristic"], metavar="", help="heuristic | checkpoint RUN")
     parser.add_argument("--gate", choices=("always", "random", "error"), default=own.gate, help="when to take over")
+    parser.add_argument("--together", action="store_true", help="take over all agents when one is to be taken over")
     parser.add_argument("--threshold", type=_share, default=own.threshold, help="gate error: share of mistakes")
     parser.add_argument("--budget", type=_share, help="most steps driven, as a share of all steps of all agents")
     parser.add_argument("--segment", type=_count, default=own.segment, help="steps of one takeover")
@@ -226,6 +227,7 @@ def _traits(options: argparse.Namespace) -> Traits:
         suboptimal=options.suboptimal,
         budget=options.budget,
         gate=options.gate,
+        together=options.together,
         threshold=options.threshold,
         segment=options.segment,
         flip=options.flip,

@@ -319,6 +319,14 @@ def test_takeovers_last_a_segment() -> None:
         assert set(lengths.tolist()) == {6}
 
 
+def test_a_team_is_taken_over_as_one() -> None:
+    table = Table(Traits(gate="error", budget=0.3, together=True))
+    table.play(500, policy=1)
+    driven = [tuple(sight.source[name] == "human" for name in table.names) for sight in table.sights]
+    assert set(driven) == {(True,) * 3, (False,) * 3}
+    assert 0.15 < table.human.sum() / 1500 <= 0.3
+
+
 def test_mistakes_are_what_the_gate_opens_for() -> None:
     calm = Table(Traits(gate="error", flip=0.0))
     calm.play(100, policy=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,14 +124,15 @@ class Mind:
         before = self._sights[-1] if self._sights else None
         self._sights.append(sight)
         messages: list[dict[str, Any]] = []
+        free = [name for name, agent in self._agents.items() if agent.hold is None and not agent.asked]
         for name, agent in self._agents.items():
             if before is not None:
                 self._judge(name, agent, before, sight)
             if agent.hold is not None:
                 messages += self._drive(name, agent, agent.hold, sight)
-            elif not agent.asked and not self._leaving and self._wants(agent):
-                agent.asked = True
-                messages.append({"type": "control", "op": "request", "agent": name, "mode": "hold"})
+        for name in () if self._leaving else self._wanted(free):
+            self._agents[name].asked = True
+            messages.append({"type": "control", "op": "request", "agent": name, "mode": "hold"})
         if self.traits.feedback and before is not None:
             self._think_of_praise(before, sight)
         return messages
@@ -199,11 +200,17 @@ class Mind:
         elif _shows_policy(now, name):
             agent.mistakes.append(self.expert.mistaken(_same_episode(before, now), now, name))
 
+    def _wanted(self, free: Sequence[str]) -> Iterator[str]:
+        """Those of the agents that nobody holds to take over now; each is to be asked for before the next."""
+        if not self.traits.together:
+            yield from (name for name in free if self._affordable(1) and self._wants(self._agents[name]))
+        elif len(free) == len(self._agents) and self._affordable(len(free)):
+            opinions = [self._wants(self._agents[name]) for name in free]
+            yield from free if any(opinions) else ()
+
     def _wants(self, agent: _Agent) -> bool:
         """Whether to take an agent over."""
         gate, traits = self.traits.gate, self.traits
-        if not self._affordable():
-            return False
         if gate == "always":
             return True
         if gate == "random":
@@ -214,8 +221,8 @@ class Mind:
         # Turned round as often as the decisions that it may turn are, so that a calm team is not taken over each time.
         return not wants if self.rng.random() < (traits.flip if wants else traits.flip * RANDOM_START) else wants
 
-    def _affordable(self) -> bool:
-        """Whether another segment is within the budget, with what is promised to those held already."""
+    def _affordable(self, agents: int) -> bool:
+        """Whether a segment of so many agents more is within the budget, with what those held are promised."""
         budget = self.traits.budget
         if budget is None:
             return True
@@ -226,7 +233,7 @@ class Mind:
                 promised += max(0, agent.hold.until - now)
             elif agent.hold is not None or agent.asked:
                 promised += self.traits.segment
-        return self.driven + promised + self.traits.segment <= budget * self.steps * self._team
+        return self.driven + promised + agents * self.traits.segment <= budget * self.steps * self._team
 
     def _drive(self, name: str, agent: _Agent, hold: Hold, now: Sight) -> list[dict[str, Any]]:
         if hold.until is None:
@@ -236,7 +243,7 @@ class Mind:
             elif hold.tries > MOST_TRIES:
                 return self._let_go(name, agent, now)
         elif now.clock >= hold.until:
-            if self.traits.gate != "always" or not self._affordable():
+            if self.traits.gate != "always" or not self._affordable(1):
                 return self._let_go(name, agent, now)
             hold.until = now.clock + self.traits.segment
         seen = self._remembered(hold.delay, now)

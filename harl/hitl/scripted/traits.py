@@ -31,6 +31,9 @@ class Traits:
     """Most steps that are driven, as a share of all steps of all agents of the environment; None: no limit."""
     gate: Gate = "always"
     """When to take over: always, at random, or when the policy makes mistakes."""
+    together: bool = False
+    """Whether to take over all agents when one is to be taken over; where they have to understand each other, one alone
+    can show nothing."""
     threshold: float = 0.5
     """`error`: share of the last sights in which the agent did something else than the expert, and got no nearer."""
     segment: int = 8
