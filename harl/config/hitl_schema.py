@@ -136,7 +136,7 @@ class WebConfig(PeopleConfig):
     tls: TlsConfig
     """Encryption."""
     inputs_per_s: float = field(metadata=limits(at_least=1, at_most=100_000))
-    """Most inputs a second of one connection; what is above is dropped."""
+    """Most inputs a second of one connection, more is dropped; of other messages a third, or 20."""
     max_clients: int = field(metadata=limits(at_least=1, at_most=10_000))
     """Most connections at a time."""
     consent: str | None = field(metadata=TEXT)

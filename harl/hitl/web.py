@@ -189,4 +189,5 @@ def _plain(action: FloatArray) -> float | list[float]:
 def _limits(inputs_per_s: float) -> Limits:
     usual = Limits()
     burst, any_rate = max(usual.input_burst, inputs_per_s / 2), max(usual.any_rate, 2 * inputs_per_s)
-    return Limits(input_rate=inputs_per_s, input_burst=burst, any_rate=any_rate)
+    others = max(usual.other_rate, inputs_per_s / 3)
+    return Limits(input_rate=inputs_per_s, input_burst=burst, other_rate=others, any_rate=any_rate)

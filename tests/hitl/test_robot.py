@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ import pytest
 import harl
 from harl.hitl import replay, robot
 from harl.hitl.controls import layout_controls
+from harl.hitl.network.frames import Codec, Received
+from harl.hitl.network.rates import Bucket
 from harl.hitl.recording.recordings import find_sessions
 from harl.hitl.scripted.client import Robot
 from harl.hitl.scripted.heuristics import press, targets, walk
@@ -195,6 +198,8 @@ class Table:
         self.mind = Mind(agents, 3, self.keys, Heuristic("simple_spread", self.keys), traits, np.random.default_rng(1))
         self.names = self.envs.layout.agents
         self.held: dict[str, Any] = {}
+        self.silent = False
+        """Whether requests get no answer."""
         self.sights: list[Sight] = []
         self.sent: list[tuple[int, dict[str, Any]]] = []
         self.clock = 0
@@ -221,11 +226,11 @@ class Table:
         messages = [*self.mind.see(self.sights[-1]), *self.mind.presses(self.clock / 10)]
         for message in messages:
             self.sent.append((self.clock, message))
-            if message["type"] == "control":
+            if message["type"] == "control" and not self.silent:
                 messages += self.mind.hear({"agent": message["agent"], "state": "granted"})
             elif message["type"] == "input" and message["held"]:
                 self.held[message["agent"]] = message["action"]
-            elif message["type"] == "input":
+            elif message["type"] == "input" and not message["held"]:
                 del self.held[message["agent"]]
 
 
@@ -381,6 +386,35 @@ def test_lease_that_is_lost_is_asked_for_again() -> None:
     table.play(2)
     requests = [clock for clock, message in table.sent if message["type"] == "control"]
     assert requests == [0, 4]
+
+
+def test_whoever_gets_no_answer_asks_again() -> None:
+    table = Table(EXACT, ("agent_0",))
+    table.mind.hear({"agent": "agent_0", "state": "denied"})
+    table.held.clear()
+    table.silent = True
+    table.play(110)
+    assert [clock for clock, message in table.sent if message["type"] == "control"] == [0, 1, 50, 99]
+
+
+def test_no_more_is_asked_for_than_the_server_hears() -> None:
+    """It would drop requests above its rate without an answer: a request that is too much is made later."""
+    now = [0.0]
+    person = Robot(Invitation(url="ws://127.0.0.1:9/", token="x" * 20), EXACT, clock=lambda: now[0])
+    person._requests = Bucket(6.0, 3.0, 0.0)
+    table = Table(EXACT, ())
+    mind = Mind(table.names, 3, table.keys, table.mind.expert, EXACT, np.random.default_rng(1))
+    meta = {"env_steps": 0, "pace": "free", "actions": {}, "source": {}}
+    asked = []
+    for step in range(1, 22):
+        now[0] = step / 10
+        payload = json.dumps(table.envs.scene(0)).encode()
+        frame = Received(Codec.STATE, 0, 0, step, now[0], {**meta, "env_steps": step}, payload)
+        messages = person._look(frame, {"num_envs": 1}, 0, mind)
+        asked.append(len(messages))
+        for message in messages:
+            mind.hear({"agent": message["agent"], "state": "denied"})
+    assert asked == [3, 0, 0, 0, 0] * 4 + [3]
 
 
 # Over the socket.

@@ -66,13 +66,13 @@ class Bucket:
         self.rate, self.burst = rate, burst
         self._left, self._at = burst, now
 
-    def take(self, now: float) -> bool:
-        """Whether one more is within the rate."""
+    def take(self, now: float, count: int = 1) -> bool:
+        """Whether one more, or so many more, are within the rate."""
         self._left = min(self.burst, self._left + (now - self._at) * self.rate)
         self._at = now
-        if self._left < 1:
+        if self._left < count:
             return False
-        self._left -= 1
+        self._left -= count
         return True
 
 

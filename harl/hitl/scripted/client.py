@@ -20,6 +20,7 @@ from websockets.typing import Subprotocol
 
 from harl.hitl.network.frames import Codec, Received, unpack
 from harl.hitl.network.protocol import SUBPROTOCOL, VERSION
+from harl.hitl.network.rates import Bucket
 from harl.hitl.scripted.keys import Keys
 from harl.hitl.scripted.mind import Mind
 from harl.hitl.scripted.scene import Eyes, Sight
@@ -29,7 +30,7 @@ from harl.hitl.scripted.visit import Invitation, RobotError, Summary
 REMIND_S = 0.1
 """Between two messages about what is held, as the page sends them."""
 PING_S = 1.0
-INPUTS_PER_S = 60.0
+INPUTS_PER_S, OTHER_PER_S = 60.0, 20.0
 """What a server allows that does not say so."""
 BELOW = 0.9
 """Share of what is allowed that is used."""
@@ -74,8 +75,7 @@ class Robot:
         self._seq = 0
         self._seen_at: dict[int, tuple[int, int]] = {}
         self._rtts: deque[float] = deque(maxlen=20)
-        self._inputs_per_s = BELOW * INPUTS_PER_S
-        self._allowance, self._allowed_at = 1.0, clock()
+        self._inputs = self._requests = Bucket(0.0, 1.0, clock())
         self._said: dict[str, Any] = {}
         """What was held last, of each agent."""
         self._pace = "free"
@@ -110,7 +110,9 @@ class Robot:
         expert = self._make_expert(welcome, keys)
         ttl = int(welcome["lease_ttl_ms"])
         self._pace = welcome["pace"]
-        self._inputs_per_s = BELOW * float(welcome.get("limits", {}).get("input_per_s", INPUTS_PER_S))
+        limits = welcome.get("limits", {})
+        inputs, others = limits.get("input_per_s", INPUTS_PER_S), limits.get("other_per_s", OTHER_PER_S)
+        self._inputs, self._requests = self._bucket(inputs), self._bucket(others, len(told))
         agents = self.invitation.agents or tuple(told)
         mind = Mind(agents, len(told), keys, expert, self.traits, self._rng, ttl)
         env = welcome["env"] if self.invitation.env is None else self.invitation.env
@@ -192,7 +194,13 @@ class Robot:
         scene = self._eyes.read(frame.episode, frame.step, json.loads(frame.payload))
         clock = int(meta["env_steps"]) // int(welcome["num_envs"])
         sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], meta["source"], now)
-        return [*mind.see(sight), *mind.presses(now)]
+        messages = mind.see(sight)
+        requests = [message["agent"] for message in messages if message["type"] == "control"]
+        if requests and not self._requests.take(now, len(requests)):  # the server would drop them without an answer
+            messages = [message for message in messages if message["type"] != "control"]
+            for agent in requests:
+                mind.hear({"agent": agent, "state": "denied"})
+        return [*messages, *mind.presses(now)]
 
     def _is_mine(self, message: Mapping[str, Any], welcome: Mapping[str, Any], env: int) -> bool:
         """Whether a message about a lease is about this person's own."""
@@ -255,13 +263,11 @@ class Robot:
         fresh = now - self._spoke_at.get(agent, 0.0) < REMIND_S
         if fresh and self._pace == "realtime" and self._said.get(agent) == message["action"]:
             return False
-        rate = self._inputs_per_s
-        self._allowance = min(max(1.0, rate / 4), self._allowance + (now - self._allowed_at) * rate)
-        self._allowed_at = now
-        if self._allowance < 1:
-            return False
-        self._allowance -= 1
-        return True
+        return self._inputs.take(now)
+
+    def _bucket(self, allowed: float, least: float = 1.0) -> Bucket:
+        """What to use of a rate that is allowed, with at least so many at once."""
+        return Bucket(BELOW * allowed, max(least, BELOW * allowed / 4), self._clock())
 
 
 def _has_agreed(welcome: Mapping[str, Any], given: str | None) -> None:

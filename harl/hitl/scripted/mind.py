@@ -20,7 +20,7 @@ JUDGED = 4
 SHARE_RANDOM = 0.5
 """Of the actions of somebody who is not good at it."""
 MOST_TRIES = 50
-"""Sights after which somebody gives up whose inputs take no effect."""
+"""Sights after which somebody gives up whose inputs take no effect, and who gets no answer asks again."""
 REMEMBERED = 256
 
 
@@ -40,7 +40,8 @@ class _Agent:
     """What the person thinks of an agent."""
 
     mistakes: deque[bool] = field(default_factory=lambda: deque(maxlen=JUDGED))
-    asked: bool = False
+    asked: int = 0
+    """Sights since the agent was asked for, that one among them; 0: it was not."""
     hold: Hold | None = None
     action: Action | None = None
     pressed: deque[tuple[int, Action]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -124,6 +125,9 @@ class Mind:
         before = self._sights[-1] if self._sights else None
         self._sights.append(sight)
         messages: list[dict[str, Any]] = []
+        for agent in self._agents.values():
+            if agent.asked:
+                agent.asked = (agent.asked + 1) % MOST_TRIES  # whoever gets no answer asks again
         free = [name for name, agent in self._agents.items() if agent.hold is None and not agent.asked]
         for name, agent in self._agents.items():
             if before is not None:
@@ -131,7 +135,7 @@ class Mind:
             if agent.hold is not None:
                 messages += self._drive(name, agent, agent.hold, sight)
         for name in () if self._leaving else self._wanted(free):
-            self._agents[name].asked = True
+            self._agents[name].asked = 1
             messages.append({"type": "control", "op": "request", "agent": name, "mode": "hold"})
         if self.traits.feedback and before is not None:
             self._think_of_praise(before, sight)
@@ -153,7 +157,7 @@ class Mind:
         agent = self._agents.get(message["agent"])
         if agent is None:
             return []
-        agent.asked = False
+        agent.asked = 0
         if message["state"] != "granted":
             agent.drop()
             return []
