@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -53,13 +53,12 @@ class Keys:
             return [float(number) for number in total]
         return int(total) if total.ndim == 0 else [int(number) for number in total]
 
-    def share(self, label: str, action: Action) -> float:
-        """How far an action does what holding this key down does: 0 not at all, 1 wholly."""
+    def share(self, label: str, action: float | Sequence[float]) -> float:
+        """How far an action, as frames tell it, does what holding this key down does: 0 not at all, 1 wholly."""
         if label not in self._controls:
             return 0.0
         if self._space["kind"] == "discrete":
-            assert isinstance(action, int)
-            return float(label in self._held.get(action, ()))
+            return float(label in self._held.get(int(action), ()))  # type: ignore[arg-type]
         own, done = self._controls[label]["action"], np.array(action, np.float64)
         if self._space["kind"] == "multidiscrete":
             return float(all(want is None or want == did for want, did in zip(own, done, strict=True)))

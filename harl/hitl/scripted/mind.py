@@ -45,20 +45,30 @@ class _Agent:
     hold: Hold | None = None
     action: Action | None = None
     pressed: deque[tuple[int, Action]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    """From which clock on what was held since the takeover."""
+    """From which clock on what was held since the takeover, as far as the person can tell."""
+    did: deque[tuple[int, Action]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """At which clock what was done, of the steps since the takeover that were seen."""
 
     def drop(self) -> None:
         """It is driven no longer."""
         self.hold, self.action = None, None
         self.pressed.clear()
+        self.did.clear()
 
     def done(self, since: int, until: int) -> list[Action]:
-        """What was held in each step from one clock to another, the last one first."""
-        actions: list[Action] = []
+        """What the person had the agent do in each step from one clock to another, those of before it left out."""
+        steps: dict[int, Action] = {}
+        end = until
         for begin, action in reversed(self.pressed):
-            actions += [action] * (until - max(begin, since))
-            until = min(until, begin)
-        return actions
+            steps |= dict.fromkeys(range(max(begin, since), end), action)
+            end = min(end, begin)
+            if end <= since:
+                break
+        for clock, action in reversed(self.did):
+            if clock < since:
+                break
+            steps[clock] = action
+        return list(steps.values())
 
 
 class Mind:
@@ -200,6 +210,8 @@ class Mind:
         """Count the steps that were driven, and the policy's mistakes."""
         passed = now.clock - before.clock
         if now.source.get(name) == "human":
+            if agent.hold is not None:
+                agent.did.append((now.clock - 1, now.actions[name]))
             self.driven += passed if before.source.get(name) == "human" else 1
         elif _shows_policy(now, name):
             agent.mistakes.append(self.expert.mistaken(_same_episode(before, now), now, name))
@@ -246,7 +258,7 @@ class Mind:
                 hold.until = now.clock - 1 + self.traits.segment
             elif hold.tries > MOST_TRIES:
                 return self._let_go(name, agent, now)
-        elif now.clock >= hold.until:
+        elif now.clock + round(self.lag) >= hold.until:
             if self.traits.gate != "always" or not self._affordable(1):
                 return self._let_go(name, agent, now)
             hold.until = now.clock + self.traits.segment
