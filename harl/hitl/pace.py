@@ -128,8 +128,7 @@ class Pace:
     def _show_now(self) -> None:
         """Have those who saw last what has passed by since see how it stands, before anything else happens."""
         room = self.room
-        watched = {person.env for person in room.people.values() if person.here}
-        room.newcomers |= {env for env in watched if room.shown.get(env) != room.position[env]}
+        room.newcomers |= {env for env in room.watched() if room.shown.get(env) != room.position[env]}
 
     def linger(
         self, over: Callable[[], bool], stopping: Callable[[], bool], meanwhile: Callable[[], None], until: float
