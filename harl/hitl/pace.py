@@ -22,7 +22,7 @@ SLOWEST, FASTEST = 0.25, 4.0
 
 
 class Pace:
-    """The pace of a room. All methods but `hold` need the room's lock, which `hold` takes itself."""
+    """The pace of a room. All methods but `hold` and `state`, which take it themselves, need the room's lock."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -107,6 +107,8 @@ class Pace:
             Whether drivers were awaited and have not acted in time.
         """
         room = self.room
+        if self._told == self._before == "free" == self.state():
+            return False  # nothing to tell, to show or to wait for
         with room.changed:
             state = self.state()
             if state != self._told:

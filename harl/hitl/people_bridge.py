@@ -370,7 +370,8 @@ class PeopleBridge(Bridge):
 
     def _write(self, outcome: EnvStep, witnessed: Set[int]) -> None:
         """Record a step, of the environments that people look at who may be recorded."""
-        self._hear()
+        if self.room.news:
+            self._hear()
         if self._moment is None:
             if self.chronicle is not None:
                 self.chronicle.forget_unwatched(witnessed)
