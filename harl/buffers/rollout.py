@@ -159,6 +159,11 @@ class RolloutBuffer:
         tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    def array(self, name: str, t: int) -> np.ndarray[Any, Any]:
+        """Slot t of a field, not to be written to: the buffer's own memory on the CPU, else a copy."""
+        slot: np.ndarray[Any, Any] = self._arrays[name][t] if self._arrays else getattr(self, name)[t].cpu().numpy()
+        return slot
+
     def _write(self, name: str, t: int, array: np.ndarray[Any, Any]) -> None:
         if self._arrays:
             self._arrays[name][t] = array

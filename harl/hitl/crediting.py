@@ -61,8 +61,10 @@ class Crediting:
 
     def note(self, env: int, env_steps: int, episode: int, rewards: FloatArray) -> None:
         """Remember a step of an episode, with its raw rewards (A,), that somebody may talk about."""
-        self.ledgers.setdefault(env, Ledger()).passed(env_steps)
-        passed = self._passed.setdefault(env, OrderedDict())
+        if env not in self.ledgers:
+            self.ledgers[env], self._passed[env] = Ledger(), OrderedDict()
+        self.ledgers[env].passed(env_steps)
+        passed = self._passed[env]
         passed[env_steps] = Passed(episode, rewards.copy())
         if len(passed) > REMEMBERED:
             passed.popitem(last=False)

@@ -54,6 +54,10 @@ class Leases:
         """What happened, for the recording: kind and fields."""
         self.occupied = False
         """Whether anybody is there; read without the lock."""
+        self._watched: frozenset[int] = frozenset()
+        """Environments that somebody looks at."""
+        self._witnessed: frozenset[int] = frozenset()
+        """Those that somebody looks at who may be recorded."""
         self.newcomers: set[int] = set()
         """Environments that somebody has begun to look at, or is about to drive in, since the last frame."""
         self._agents: dict[str, int] = {}
@@ -139,6 +143,8 @@ class Leases:
 
     def expire(self) -> None:
         """Take agents back from drivers who are not heard of, or who do nothing."""
+        if not self.seats:
+            return
         now = self.clock()
         with self.changed:
             for (env, index), seat in self.seats.items():
@@ -151,7 +157,9 @@ class Leases:
                     self._free(env, agent, seat, "expired", "the driver did nothing")
 
     def driven(self) -> set[int]:
-        """Environments in which somebody holds a lease."""
+        """Environments in which somebody holds a lease; without the lock where nobody ever did."""
+        if not self.seats:
+            return set()
         with self.changed:
             return {env for (env, _), seat in self.seats.items() if seat.driver is not None}
 
@@ -190,6 +198,8 @@ class Leases:
 
     def episode_over(self, env: int) -> None:
         """The environment begins a new episode: what was held does not act in it."""
+        if not self.seats:
+            return
         with self.changed:
             for index in range(self.layout.num_agents):
                 seat = self.seats.get((env, index))
@@ -200,9 +210,16 @@ class Leases:
 
     def _count(self, kind: str, **fields: Any) -> None:
         """Note what happened, and wake whoever waits for people."""
-        self.occupied = any(person.here for person in self.people.values())
+        self._look_round()
         self.events.append((kind, {**fields, "t": self.clock()}))
         self.changed.notify_all()
+
+    def _look_round(self) -> None:
+        """Note who is there and looks at what, for the run, which asks in every step."""
+        here = [person for person in self.people.values() if person.here]
+        self._watched = frozenset(person.env for person in here)
+        self._witnessed = frozenset(person.env for person in here if person.recorded)
+        self.occupied = bool(here)
 
     def _moved(self, kind: str, person: Person, **fields: Any) -> None:
         """Note that somebody comes or goes; of those who may not be recorded, that it was somebody and no more."""

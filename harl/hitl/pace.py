@@ -22,7 +22,7 @@ SLOWEST, FASTEST = 0.25, 4.0
 
 
 class Pace:
-    """The pace of a room. All methods but `hold` need the room's lock, which `hold` takes itself."""
+    """The pace of a room. All methods but `hold` and `state`, which take it themselves, need the room's lock."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -107,6 +107,8 @@ class Pace:
             Whether drivers were awaited and have not acted in time.
         """
         room = self.room
+        if self._told == self._before == "free" == self.state():
+            return False  # nothing to tell, to show or to wait for
         with room.changed:
             state = self.state()
             if state != self._told:
@@ -128,8 +130,7 @@ class Pace:
     def _show_now(self) -> None:
         """Have those who saw last what has passed by since see how it stands, before anything else happens."""
         room = self.room
-        watched = {person.env for person in room.people.values() if person.here}
-        room.newcomers |= {env for env in watched if room.shown.get(env) != room.position[env]}
+        room.newcomers |= {env for env in room.watched() if room.shown.get(env) != room.position[env]}
 
     def linger(
         self, over: Callable[[], bool], stopping: Callable[[], bool], meanwhile: Callable[[], None], until: float

@@ -8,7 +8,7 @@ import sys
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,11 @@ class PeopleBridge(Bridge):
         self.chronicle: Chronicle | None = None
         self.rewards: FloatArray = np.zeros((0, 0), np.float32)
         self.source: SourceArray = np.zeros((0, 0), np.int8)
-        self.active: BoolArray = np.zeros((0, 0), np.bool_)
+        self._policies: SourceArray = self.source
+        """(N, A) `source` where the policies decide everything; not written to."""
+        self._everybody: BoolArray = np.zeros((0, 0), np.bool_)
+        """(N, A) `active` where nobody has left; not written to."""
+        self.active: BoolArray = self._everybody
         """(N, A) who takes part in the coming step; others have left the episode."""
         self._closed = False
 
@@ -110,8 +114,8 @@ class PeopleBridge(Bridge):
         self.rewards = np.zeros((n, layout.num_agents), np.float32)
         self.crediting = Crediting(stage, self.config, self.room, lambda: self.chronicle)
         self.actions: FloatArray = np.zeros((n, layout.num_agents, layout.action_dim), np.float32)
-        self.source = np.zeros((n, layout.num_agents), np.int8)
-        self.active = first.active[..., 0] > 0
+        self.source = self._policies = np.zeros((n, layout.num_agents), np.int8)
+        self.active = self._everybody = np.ones((n, layout.num_agents), np.bool_)
         controls = layout_controls(layout, stage.scenario)
         self.idle_actions = [np.atleast_1d(np.asarray(controls[name].noop, np.float32)) for name in layout.agents]
         self.room.about = self.about(stage, controls)
@@ -150,22 +154,22 @@ class PeopleBridge(Bridge):
         if not room.occupied:
             if self.config.pace == "realtime":
                 room.pace.hold(self._stage.stopping, self._meanwhile)
-            self.actions, self.source = proposed, np.zeros(self.source.shape, np.int8)
+            self.actions, self.source = proposed, self._policies
             return Override(proposed, None, None)
         stage = self._stage
         if room.newcomers:  # while nobody was there, places were not kept up
             self._place(room.watched())
-        room.gone = {(env, agent) for env, agent in np.argwhere(~self.active).tolist()}
+        self._note_departures(self._now.active)
         missed = room.pace.hold(stage.stopping, self._meanwhile)
         room.expire()
         previous = self.actions
-        actions, source = proposed, np.zeros(self.source.shape, np.int8)
+        actions, source = proposed, self._policies
         for env in sorted(room.driven()):
             drives = room.take(env, None if available_actions is None else available_actions[env])
             if drives:
                 self._drives[env] = drives
             if (drives or missed) and actions is proposed:
-                actions = proposed.copy()
+                actions, source = proposed.copy(), np.zeros_like(self._policies)
             for drive in drives:
                 width = len(self.idle_actions[drive.agent])
                 held = drive.held.action
@@ -178,7 +182,7 @@ class PeopleBridge(Bridge):
         if self._drives and (chronicle := self._chronicle_for_people()) is not None:
             # Who comes in and acts before the next step is shown is recorded from this one on.
             chronicle.follow(set(self._drives), self.episode.tolist(), self.step.tolist(), env_steps, self._now)
-        if not source.any():
+        if actions is proposed or not source.any():
             return Override(proposed, None, None)
         mask = (source == Source.POLICY).astype(np.float32)[..., None]
         return Override(actions, source, mask)
@@ -225,19 +229,14 @@ class PeopleBridge(Bridge):
         self.returns += outcome.rewards[..., 0]
         self.step += 1
         self._now, room = outcome, self.room
-        watched, witnessed = (room.watched(), room.witnessed()) if room.occupied else (set(), set())
+        watched, witnessed = room.watched(), room.witnessed()
         for env in watched:
             self.crediting.note(env, self.env_steps, int(self.episode[env]), self.rewards[env])
             if env == self.config.env_index:
                 self.recent.append(env in self._drives)
         self._write(outcome, witnessed)
-        self.active = outcome.active[..., 0] > 0
-        ended = np.flatnonzero(outcome.ended)
-        for over in ended.tolist():
-            self.last_return[over], self.returns[over] = self.returns[over], 0.0
-            room.episode_over(over)
-        self.episode[ended] += 1
-        self.step[ended] = 0
+        if np.count_nonzero(outcome.ended):
+            self._begin_episodes(np.flatnonzero(outcome.ended))
         self._place(watched)
         if witnessed and self.chronicle is not None:
             self.chronicle.follow(
@@ -304,7 +303,22 @@ class PeopleBridge(Bridge):
         shown = {env for env, ledger in self.crediting.ledgers.items() if ledger.frames}
         return any(env in shown for env in self.room.judged())
 
-    def _place(self, envs: set[int] | None = None) -> None:
+    def _note_departures(self, active: FloatArray) -> None:
+        """Note who takes part in the coming step, from (N, A, 1)."""
+        if np.count_nonzero(active) == active.size:
+            self.active, self.room.gone = self._everybody, set()
+            return
+        self.active = active[..., 0] > 0
+        self.room.gone = {(env, agent) for env, agent in np.argwhere(~self.active).tolist()}
+
+    def _begin_episodes(self, ended: NDArray[np.intp]) -> None:
+        self.last_return[ended], self.returns[ended] = self.returns[ended], 0.0
+        self.episode[ended] += 1
+        self.step[ended] = 0
+        for over in ended.tolist():
+            self.room.episode_over(over)
+
+    def _place(self, envs: Collection[int] | None = None) -> None:
         for env in range(self._stage.num_envs) if envs is None else envs:
             self.room.position[env] = (int(self.episode[env]), int(self.step[env]))
 
@@ -354,9 +368,10 @@ class PeopleBridge(Bridge):
         self._take_marks()
         self._take_feedback()
 
-    def _write(self, outcome: EnvStep, witnessed: set[int]) -> None:
+    def _write(self, outcome: EnvStep, witnessed: Set[int]) -> None:
         """Record a step, of the environments that people look at who may be recorded."""
-        self._hear()
+        if self.room.news:
+            self._hear()
         if self._moment is None:
             if self.chronicle is not None:
                 self.chronicle.forget_unwatched(witnessed)
@@ -366,7 +381,7 @@ class PeopleBridge(Bridge):
             return
         if self._drives:
             self._moment.log_probs = self._log_probs(self._moment)
-        for env in witnessed | set(self._drives):
+        for env in witnessed | self._drives.keys():
             place = int(self.episode[env]), int(self.step[env]) - 1
             weight = self.crediting.weight(self.env_steps)
             chronicle.step(env, place, self._moment, self._drives.get(env, ()), outcome, env in witnessed, weight)

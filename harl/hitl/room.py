@@ -159,6 +159,7 @@ class Room(Leases):
             person.env, person.show, person.max_px = env, mode, max_px
             person.fps = min(fps, self.config.fps)
             self.newcomers.add(env)
+            self._look_round()
             self.changed.notify_all()
 
     def feedback(
@@ -262,20 +263,18 @@ class Room(Leases):
         with self.changed:
             return [person for person in self.people.values() if person.here and person.env == env]
 
-    def watched(self) -> set[int]:
-        """Environments that somebody looks at."""
-        with self.changed:
-            return {person.env for person in self.people.values() if person.here}
+    def watched(self) -> frozenset[int]:
+        """Environments that somebody looks at; without the lock."""
+        return self._watched
 
     def judged(self) -> set[int]:
         """Environments that somebody looks at who may praise and blame."""
         with self.changed:
             return {person.env for person in self.people.values() if person.here and person.may("trainer")}
 
-    def witnessed(self) -> set[int]:
-        """Environments that somebody looks at who may be recorded."""
-        with self.changed:
-            return {person.env for person in self.people.values() if person.here and person.recorded}
+    def witnessed(self) -> frozenset[int]:
+        """Environments that somebody looks at who may be recorded; without the lock."""
+        return self._witnessed
 
     def taking_part(self) -> bool:
         """Whether anybody drives, or has driven or given feedback within the last seconds."""
@@ -291,7 +290,9 @@ class Room(Leases):
             return any(person.here and person.may("controller") for person in self.people.values())
 
     def drain_events(self) -> list[tuple[str, dict[str, Any]]]:
-        """What happened since the last call."""
+        """What happened since the last call; without the lock where nothing did."""
+        if not self.events:
+            return []
         with self.changed:
             events = list(self.events)
             self.events.clear()

@@ -85,9 +85,10 @@ class OffPolicyPeople(People):
             back = self.steps_back(credit)
             if back is None or not self._amend(back, credit.env, credit.agent, credit.delta):
                 self.counts.late += 1
-        for env in np.flatnonzero(self.discarding):
-            buffer.forget(self._forget_back.get(int(env), 0), int(env))
-        self._forget_back.clear()
+        if np.count_nonzero(self.discarding):
+            for env in np.flatnonzero(self.discarding):
+                buffer.forget(self._forget_back.get(int(env), 0), int(env))
+            self._forget_back.clear()
         if self.second is not None:
             self._copy_complete(self.second)
         self.finish(outcome)
@@ -95,7 +96,7 @@ class OffPolicyPeople(People):
     def _mark(self) -> None:
         """Note who was driven, and what a takeover takes from the step before it."""
         people = self.buffer.people
-        if people is not None and self.source.any():
+        if people is not None and np.count_nonzero(self.source):
             people.driven[(self.buffer.head - 1) % self.buffer.slots] = self.source == Source.HUMAN
         penalty = self.learning.options.takeover_penalty if self.learning.mode.earns == "reward" else 1.0
         if penalty:
@@ -116,6 +117,8 @@ class OffPolicyPeople(People):
         if people is None or buffer.filled <= ahead:
             return
         slot = (buffer.head - 1 - ahead) % buffer.slots
+        if not np.count_nonzero(people.driven[slot]):
+            return
         rows = slot * self.num_envs + np.flatnonzero(people.driven[slot].any(1))
         rows = rows[~people.is_forgotten(rows)]
         if len(rows):

@@ -49,9 +49,9 @@ class OnPolicyPeople(People):
         """Let people act in the step under way; returns what the environments are given (N, A, action_dim)."""
         runner, t = self.runner, self.runner.t
         buffer = runner.buffer
-        masks = None if buffer.available_actions is None else buffer.available_actions[t].cpu().numpy()
-        override = self.ask(runner.env_steps, buffer.obs[t].cpu().numpy(), masks, proposed)
-        if not self.note(override, lambda: buffer.active[t].cpu().numpy()[..., 0] > 0):
+        masks = None if buffer.available_actions is None else buffer.array("available_actions", t)
+        override = self.ask(runner.env_steps, buffer.array("obs", t), masks, proposed)
+        if not self.note(override, lambda: buffer.array("active", t)[..., 0] > 0):
             return override.actions
         executed = self.executable(override.actions)
         envs = np.flatnonzero(self.source.any(1))
@@ -102,7 +102,7 @@ class OnPolicyPeople(People):
         if self.learning.options.takeover_penalty and self.learning.mode.stores == "executed" and t > 0:
             for env, agent in self.takeovers():
                 buffer.rewards[t - 1, env, agent] -= self.learning.options.takeover_penalty
-        if self.discarding.any():
+        if np.count_nonzero(self.discarding):
             self._discard(t, self.discarding)
         self.finish(outcome)
 

@@ -87,6 +87,14 @@ def test_step_is_written_where_it_belongs_and_the_environments_arrays_are_copied
     assert (t, envs.tolist(), rows.tolist()) == (0, [1], [[-2.0] * 6])
 
 
+def test_slot_of_a_field_is_read_as_an_array() -> None:
+    buffer = RolloutBuffer(team_layout(), 3, 2)
+    buffer.insert(1, step(buffer, 7.0, [False, False]))
+    for name in ("obs", "active"):
+        np.testing.assert_array_equal(buffer.array(name, 2), getattr(buffer, name)[2].numpy())
+    assert (buffer.array("obs", 2) == 7.0).all()
+
+
 def test_next_rollout_begins_where_this_one_stopped() -> None:
     buffer = RolloutBuffer(team_layout(), 1, 2)
     buffer.set_first(step(buffer, 1.0, [False, False]))

@@ -87,48 +87,32 @@ class Chronicle:
         """
         if env not in self._running:
             return
-        count, over = len(before.executed[env]), bool(outcome.ended[env])
+        over = bool(outcome.ended[env])
         obs, share_obs, masks = outcome.obs, outcome.share_obs, outcome.available_actions
         if over and outcome.final_obs is not None and outcome.final_share_obs is not None:
             obs, share_obs, masks = outcome.final_obs, outcome.final_share_obs, outcome.final_available_actions
-        people: list[str | None] = [None] * count
-        seen, seq = np.full(count, -1, np.int32), np.full(count, -1, np.int64)
-        received, rtt = np.full(count, np.nan), np.full(count, np.nan, np.float32)
-        for drive in drives:
-            people[drive.agent] = drive.name
-            seq[drive.agent] = drive.held.seq
-            if drive.held.episode == place[0]:  # else it was not of this episode: who does nothing need not have looked
-                seen[drive.agent] = drive.held.step
-            received[drive.agent] = drive.held.received
-            rtt[drive.agent] = np.nan if drive.rtt_ms is None else drive.rtt_ms
-        applied = np.where(seq >= 0, time.monotonic(), np.nan)
         proposed_log_prob, executed_log_prob = before.log_probs
-        self.recorder.step(
-            StepRecord(
-                env=env,
-                env_steps=before.env_steps,
-                proposed=before.proposed[env],
-                executed=before.executed[env],
-                reward=outcome.rewards[env, :, 0],
-                obs=obs[env],
-                share_obs=share_obs[env],
-                terminated=outcome.terminated[env],
-                truncated=outcome.truncated[env],
-                available_actions=None if masks is None else masks[env],
-                source=before.source[env],
-                controllers=people,
-                active=before.active[env],
-                log_prob_proposed=None if proposed_log_prob is None else proposed_log_prob[env],
-                log_prob_executed=None if executed_log_prob is None else executed_log_prob[env],
-                seen_step=seen,
-                seq=seq,
-                t_received=received,
-                t_applied=applied,
-                rtt_ms=rtt,
-                watched=watched,
-                weight=weight,
-            )
+        record = StepRecord(
+            env=env,
+            env_steps=before.env_steps,
+            proposed=before.proposed[env],
+            executed=before.executed[env],
+            reward=outcome.rewards[env, :, 0],
+            obs=obs[env],
+            share_obs=share_obs[env],
+            terminated=outcome.terminated[env],
+            truncated=outcome.truncated[env],
+            available_actions=None if masks is None else masks[env],
+            source=before.source[env],
+            active=before.active[env],
+            log_prob_proposed=None if proposed_log_prob is None else proposed_log_prob[env],
+            log_prob_executed=None if executed_log_prob is None else executed_log_prob[env],
+            watched=watched,
+            weight=weight,
         )
+        if drives:
+            _note_drivers(record, drives, place[0])
+        self.recorder.step(record)
         self._places[env, before.env_steps] = place
         if len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
@@ -188,6 +172,24 @@ class Chronicle:
     def close(self, reason: str) -> None:
         """End what is under way, marked partial."""
         self.recorder.close(reason)
+
+
+def _note_drivers(record: StepRecord, drives: Sequence[Drive], episode: int) -> None:
+    """Write down who drove, and when their inputs came and took effect."""
+    count = len(record.executed)
+    people: list[str | None] = [None] * count
+    seen, seq = np.full(count, -1, np.int32), np.full(count, -1, np.int64)
+    received, rtt = np.full(count, np.nan), np.full(count, np.nan, np.float32)
+    for drive in drives:
+        people[drive.agent] = drive.name
+        seq[drive.agent] = drive.held.seq
+        if drive.held.episode == episode:  # else it was not of this episode: who does nothing need not have looked
+            seen[drive.agent] = drive.held.step
+        received[drive.agent] = drive.held.received
+        rtt[drive.agent] = np.nan if drive.rtt_ms is None else drive.rtt_ms
+    record.controllers, record.seen_step, record.seq = people, seen, seq
+    record.t_received, record.rtt_ms = received, rtt
+    record.t_applied = np.where(seq >= 0, time.monotonic(), np.nan)
 
 
 class Moment:
