@@ -115,23 +115,26 @@ def main(arguments: list[str] | None = None) -> int:
             runner.warmup()
             runner.join_people()
             iteration(runner)
-        print(f"{plain.algo.name}, {plain.buffer.num_envs} environments x {plain.buffer.episode_length} steps")
+        found = [f"{plain.algo.name}, {plain.buffer.num_envs} environments x {plain.buffer.episode_length} steps"]
         link = _link(people, "observer")
         for show in ("state", "jpeg"):
             for count in WATCHERS if show == "state" else WATCHERS[1:]:
                 with clients(link, count, show, 15.0):
                     mean, half = cost(plain, people)
-                print(f"  {count:3d} watching {show:5s} at 15 frames/s: {mean - 1:+.1%} ± {half:.1%} time", flush=True)
+                found.append(f"{count:3d} watching {show:5s} at 15 frames/s: {mean - 1:+.1%} ± {half:.1%} time")
+                print(found[-1], flush=True)
         for count, learn in ((0, False), (8, False), (64, False), (0, True)):
-            found = latency(long, count, "state", learn)
-            shown, applied = found["shown"], found["applied"]
+            result = latency(long, count, "state", learn)
+            shown, applied = result["shown"], result["applied"]
             what = "collecting and learning" if learn else "collecting"
-            print(
-                f"  key to frame while {what}, {count:2d} others: p50 {shown['p50']:.1f}, p95 {shown['p95']:.1f}, "
+            found.append(
+                f"key to frame while {what}, {count:2d} others: p50 {shown['p50']:.1f}, p95 {shown['p95']:.1f}, "
                 f"p99 {shown['p99']:.1f} ms (applied: p50 {applied['p50']:.1f}, p95 {applied['p95']:.1f} ms), "
-                f"{found['presses']} presses",
-                flush=True,
+                f"{result['presses']} presses"
             )
+            print(found[-1], flush=True)
+    # Once more, without the comings and goings between.
+    print("\n".join(found))
     return 0
 
 
