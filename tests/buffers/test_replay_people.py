@@ -23,6 +23,12 @@ from tests.buffers.transitions import (
 KINDS = [("EP", "shared_sum"), ("EP", "shared_mean"), ("FP", "shared_sum"), ("FP", "shared_mean"), ("FP", "individual")]
 
 
+def somebody(rows: int, agents: int) -> torch.Tensor:
+    """(rows, agents): a person drove agent 0 in even rows, agent 1 in each third one, and agent 2 in none."""
+    row = torch.arange(rows)
+    return torch.stack([row % 2 == 0, row % 3 == 0, *[row < 0] * (agents - 2)], dim=1)
+
+
 @pytest.mark.parametrize("time_limit", ["bootstrap", "ignore"])
 @pytest.mark.parametrize(("state_type", "reward"), KINDS)
 @pytest.mark.parametrize("n_step", [1, 3, 20])
@@ -120,7 +126,7 @@ def test_second_buffer_gives_back_what_was_put_in(state_type: str, has_masks: bo
         world.step(buffer)
     second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
     index = torch.arange(10)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     drawn = torch.randint(10, (64,), generator=torch.Generator().manual_seed(0))
     sample, expected = second.sample(64), buffer.gather(drawn)
     assert (sample.index == -1).all()
@@ -143,7 +149,7 @@ def test_late_rewards_reach_the_second_buffer_too(state_type: str, reward: str) 
     for _ in range(20):
         world.step(buffer)
     index = torch.arange(36)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     for _ in range(10):
         back, env, agent = int(rng.integers(20)), int(rng.integers(2)), int(rng.integers(3))
         gains = buffer.amend(back, env, agent, 1.0)
@@ -161,6 +167,6 @@ def test_forgotten_episode_leaves_the_second_buffer() -> None:
         world.step(buffer)
     second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
     index = torch.arange(20)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     second.forget(1, 8)
     assert len(second) == 20 - 6
