@@ -119,9 +119,9 @@ class OffPolicyActor(ABC):
     def imitate(self, i: int, batch: ReplayBatch, sharing: int = 1) -> Tensor | None:
         """Add the gradient of −Σ weight · log π(a | o) over the rows in which a person drove agent i.
 
-        With weights that add up to β it is β times a mean: the behaviour cloning loss that Nair et al. add to the actor's
-        (2018, arXiv 1709.10089), without their filter by Q; with a β that falls, as in DAPG (Rajeswaran et al. 2018,
-        arXiv 1709.10087).
+        With weights that add up to β it is β times a mean: the behaviour cloning that Nair et al. (2018, arXiv
+        1709.10089) add to the loss of the actor, without their filter by Q; with a β that falls, as in DAPG (Rajeswaran
+        et al. 2018, arXiv 1709.10087).
 
         Args:
             i: whose rows, and whose columns of the batch.

@@ -16,7 +16,6 @@ from harl.models.mlp import MLPSpec
 from harl.models.plain import SquashedGaussianPolicy
 from harl.models.policy import StochasticPolicy
 
-
 IMITATED_EDGE = 0.99
 """Half-ranges from the middle of a Box beyond which a person's action is imitated as if it were there. Keys push to the
 very bounds, where tanh is flat: a policy that has gone there gets no gradient from its critic any more."""
