@@ -52,6 +52,8 @@ class Algorithm:
     """Whether networks have a base for images."""
     bounded: bool = False
     """Whether the policy maps into the bounds of a Box, so that every Box has to have them."""
+    has_policy: bool = True
+    """Whether there is a policy that what people did can be made more likely of, and not only values to act by."""
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -64,7 +66,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "hatd3": Algorithm("off_policy_ha", TD3, TwinQCritic, bounded=True, images=False),
     "matd3": Algorithm("off_policy_ma", TD3, TwinQCritic, bounded=True, share_param=True, images=False),
     "hasac": Algorithm("off_policy_ha", SAC, SoftTwinQCritic, bounded=True, images=False),
-    "had3qn": Algorithm("off_policy_ha", D3QN, JointQCritic, action_spaces=(spaces.Discrete,), images=False),
+    "had3qn": Algorithm("off_policy_ha", D3QN, JointQCritic, (spaces.Discrete,), images=False, has_policy=False),
 }
 
 

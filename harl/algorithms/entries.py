@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harl.envs.api import action_width, mask_width
-from harl.models.distributions import mask_logits
+from harl.models.distributions import MultiCategorical, mask_logits
 
 
 class ActionCode:
@@ -51,6 +51,12 @@ class ActionCode:
         assert self.nvec is not None
         parts = torch.split(mask_logits(logits, available_actions), list(self.nvec), dim=-1)
         return torch.cat([functional.one_hot(p.argmax(-1), p.shape[-1]) for p in parts], dim=-1).to(logits.dtype)
+
+    def log_prob(self, logits: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor:
+        """Log-probabilities (…, 1) of choices (…, action_dim), summed over components."""
+        assert self.nvec is not None
+        choices = MultiCategorical(mask_logits(logits, available_actions), self.nvec)
+        return choices.log_prob(actions).sum(-1, keepdim=True)
 
     def straight_through(
         self, logits: Tensor, available_actions: Tensor | None, generator: torch.Generator

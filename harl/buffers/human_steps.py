@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
+from harl.buffers.possible import possible
 from harl.buffers.ring import GrowingRing
 from harl.buffers.sequences import Rows
 from harl.envs.api import Layout
@@ -85,22 +85,10 @@ class HumanSteps:
             rows["available_actions"] = available_actions
         if self.memory is not None:
             rows["hidden"] = torch.zeros(len(obs), *self.memory) if hidden is None else hidden
-        possible = self._possible(actions, available_actions, agents)
-        self._ring.add({name: tensor[possible] for name, tensor in rows.items()})
-
-    def _possible(self, actions: Tensor, masks: Tensor | None, agents: Tensor) -> Tensor:
-        """(B,) whether the action is one of the agent's, and was available."""
-        possible = torch.isfinite(actions).all(1)
+        wanted = torch.zeros_like(agents, dtype=torch.bool)
         for i, space in enumerate(self.layout.action_spaces):
-            start = 0
-            for column, size in enumerate(_sizes(space)):
-                choice = actions[:, column].long().clamp(0, size - 1)
-                fine = choice == actions[:, column]
-                if masks is not None:
-                    fine &= masks.gather(1, (start + choice).unsqueeze(1)).squeeze(1) > 0
-                possible &= (agents != i) | fine
-                start += size
-        return possible
+            wanted |= (agents == i) & possible(space, actions, available_actions)
+        self._ring.add({name: tensor[wanted] for name, tensor in rows.items()})
 
     def forget(self, env: int, since: int) -> None:
         """Drop what came from environment `env` at `since` environment steps or later."""
@@ -143,10 +131,3 @@ class HumanSteps:
         """Continue from what `get_state` gave."""
         self._ring.set_state(state["rows"])
         self.generator.set_state(state["generator"])
-
-
-def _sizes(space: spaces.Space[Any]) -> list[int]:
-    """Numbers of choices of each component; none for a Box."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    return [int(n) for n in space.nvec] if isinstance(space, spaces.MultiDiscrete) else []

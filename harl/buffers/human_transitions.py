@@ -9,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harl.buffers.possible import possible
 from harl.buffers.replay import ReplayBatch
 from harl.buffers.replay_records import after_fields, before_fields
 from harl.buffers.ring import GrowingRing
 from harl.envs.api import Layout
 
 _MASKS = ("available_actions", "next_available_actions")
-_OWN = ("env", "step", "length", "apart")
+_OWN = ("env", "step", "length", "apart", "driven")
 """Columns that are no part of a batch."""
 
 
@@ -38,7 +39,7 @@ class HumanTransitions:
         generator: torch.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.gamma, self.generator = gamma, generator
+        self.layout, self.gamma, self.generator = layout, gamma, generator
         self._per_agent_values = layout.state_type == "FP"
         fields = [field for field in (*before_fields(layout), *after_fields(layout)) if field.name != "steps"]
         self._names = [field.name for field in fields]
@@ -48,7 +49,7 @@ class HumanTransitions:
     def __len__(self) -> int:
         return len(self._ring)
 
-    def add(self, batch: ReplayBatch, envs: Tensor, steps: Tensor, lengths: Tensor, apart: int) -> None:
+    def add(self, batch: ReplayBatch, envs: Tensor, steps: Tensor, lengths: Tensor, apart: int, driven: Tensor) -> None:
         """Keep the transitions of a batch.
 
         Args:
@@ -56,31 +57,51 @@ class HumanTransitions:
             envs, steps: (B,) int64: where (-1 for recordings), and the count of environment steps before each.
             lengths: (B,) int64: how many steps of its environment each sum of rewards covers.
             apart: environment steps between two steps of one environment.
+            driven: (B, A) bool: whom people drove. Actions that the agent could not do are not imitated.
         """
         names = [name for name in self._names if getattr(batch, name) is not None]
         rows = {name: self._turned(name, getattr(batch, name)) for name in names}
-        self._ring.add(rows | {"env": envs, "step": steps, "length": lengths, "apart": torch.full_like(steps, apart)})
+        own = {"env": envs, "step": steps, "length": lengths, "apart": torch.full_like(steps, apart)}
+        self._ring.add(rows | own | {"driven": driven & self._possible(batch)})
+
+    def _possible(self, batch: ReplayBatch) -> Tensor:
+        """(B, A) whether the action is one that the agent could do."""
+        masks = batch.available_actions
+        found = [
+            possible(space, batch.actions[i], None if masks is None else masks[i])
+            for i, space in enumerate(self.layout.action_spaces)
+        ]
+        return torch.stack(found, dim=1)
 
     def _turned(self, name: str, tensor: Tensor) -> Tensor:
         """(A, B, …) as (B, A, …) and back; what has no axis of agents as it is."""
         return tensor.transpose(0, 1) if name in self._agents_first else tensor
 
-    def sample(self, size: int) -> ReplayBatch:
-        """Transitions drawn uniformly with replacement; their `index` is -1, as they are no rows of the replay."""
+    def sample(self, size: int, bc_coef: float = 0.0) -> ReplayBatch:
+        """Transitions drawn uniformly with replacement; their `index` is -1, as they are no rows of the replay.
+
+        With `bc_coef` above 0 each agent is to imitate those in which it was driven; their weights add up to that.
+        """
         chosen = torch.randint(len(self), (size,), generator=self.generator, device=self.generator.device)
         rows = self._ring.rows(chosen.to(self._ring.device))
         values: dict[str, Any] = dict.fromkeys(_MASKS)
         values |= {name: self._turned(name, rows[name]).contiguous() for name in rows if name not in _OWN}
-        return ReplayBatch(**values, index=torch.full_like(rows["step"], -1))
+        imitate = None
+        if bc_coef > 0:
+            driven = rows["driven"].t().unsqueeze(-1).float()
+            imitate = bc_coef * driven / driven.sum(1, keepdim=True).clamp(min=1.0)
+        return ReplayBatch(**values, index=torch.full_like(rows["step"], -1), imitate=imitate)
 
-    def mixed(self, batch: ReplayBatch, size: int) -> ReplayBatch:
-        """The batch with `size` transitions of this buffer behind its own."""
-        human = self.sample(size)
+    def mixed(self, batch: ReplayBatch, size: int, bc_coef: float = 0.0) -> ReplayBatch:
+        """The batch with `size` transitions of this buffer behind its own; only they are imitated, see `sample`."""
+        human = self.sample(size, bc_coef)
         values: dict[str, Any] = dict.fromkeys(_MASKS)
         for name in (*self._names, "index"):
             first = getattr(batch, name)
             if first is not None:
                 values[name] = torch.cat([first, getattr(human, name)], dim=int(name in self._agents_first))
+        if human.imitate is not None:
+            values["imitate"] = torch.cat([torch.zeros_like(batch.valid), human.imitate], dim=1)
         return ReplayBatch(**values)
 
     def amend(self, env: int, step: int, gains: NDArray[Any]) -> None:
@@ -113,5 +134,10 @@ class HumanTransitions:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` gave."""
-        self._ring.set_state(state["rows"])
+        rows = dict(state["rows"])
+        if rows["tensors"] and "driven" not in rows["tensors"]:
+            # From before it was noted who was driven; such a run imitates nobody.
+            nobody = torch.zeros(len(rows["tensors"]["step"]), self.layout.num_agents, dtype=torch.bool)
+            rows["tensors"] = {**rows["tensors"], "driven": nobody}
+        self._ring.set_state(rows)
         self.generator.set_state(state["generator"])

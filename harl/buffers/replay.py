@@ -49,6 +49,8 @@ class ReplayBatch:
     """(A, B, 1). 1 where the agent is in the episode at the state to bootstrap from."""
     index: Tensor
     """(B,) int64, the rows of the buffer."""
+    imitate: Tensor | None = None
+    """(A, B, 1): weight of −log π(action | obs) in the agent's loss, above 0 where a person drove it, or None."""
 
 
 class Seen(Protocol):

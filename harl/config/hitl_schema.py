@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from harl.config.fields import FRACTION, TEXT, limits
 
-TAKEOVER_MODES = ("auto", "mask_bc", "mask", "executed", "rlpd", "replay", "rlif", "silent")
+TAKEOVER_MODES = ("auto", "mask_bc", "mask", "executed", "rlpd", "rlpd_bc", "replay", "rlif", "silent")
 """How a learner treats steps that a person drove; `harl.hitl.learning` says what each means."""
 REWARD_MODES = ("shape", "replace", "log")
 """What a person's praise and blame do to the reward."""

@@ -31,11 +31,18 @@ class TakeoverMode:
     """Which action is stored, with its own log-probability under the policy that acted."""
     masked: bool
     """Whether the step is left out of the policy loss, the entropy, the advantage statistics and the factor M."""
-    second: Literal["none", "imitate", "sample"]
-    """What the second buffer, of human steps alone, is for: an imitation loss, or a share of each batch."""
+    imitated: bool
+    """Whether the policy loss has an imitation term: what people did is made more likely."""
+    sampled: bool
+    """Whether a share of each batch is drawn from human steps alone."""
     earns: Literal["reward", "takeovers"]
     """Whether the rewards are learned from, or -1 for the step before each takeover and nothing else."""
     summary: str
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there is a second buffer, of human steps alone; recordings go there."""
+        return self.imitated or self.sampled
 
 
 MODES = {
@@ -46,7 +53,8 @@ MODES = {
             ("on_policy",),
             stores="executed",
             masked=True,
-            second="imitate",
+            imitated=True,
+            sampled=False,
             earns="reward",
             summary="no policy gradient from human steps; they are imitated",
         ),
@@ -55,7 +63,8 @@ MODES = {
             ("on_policy",),
             stores="executed",
             masked=True,
-            second="none",
+            imitated=False,
+            sampled=False,
             earns="reward",
             summary="no policy gradient from human steps",
         ),
@@ -64,7 +73,8 @@ MODES = {
             ("on_policy",),
             stores="executed",
             masked=False,
-            second="none",
+            imitated=False,
+            sampled=False,
             earns="reward",
             summary="human actions are learned from as if the policy had drawn them",
         ),
@@ -73,16 +83,28 @@ MODES = {
             ("off_policy",),
             stores="executed",
             masked=False,
-            second="sample",
+            imitated=False,
+            sampled=True,
             earns="reward",
             summary="human transitions are replayed, and a share of each batch is drawn from them alone",
+        ),
+        TakeoverMode(
+            "rlpd_bc",
+            ("off_policy",),
+            stores="executed",
+            masked=False,
+            imitated=True,
+            sampled=True,
+            earns="reward",
+            summary="as rlpd, and what people did is imitated",
         ),
         TakeoverMode(
             "replay",
             ("off_policy",),
             stores="executed",
             masked=False,
-            second="none",
+            imitated=False,
+            sampled=False,
             earns="reward",
             summary="human transitions are replayed like all others",
         ),
@@ -91,7 +113,8 @@ MODES = {
             ("off_policy",),
             stores="executed",
             masked=False,
-            second="none",
+            imitated=False,
+            sampled=False,
             earns="takeovers",
             summary="the reward is -1 for the step before each takeover and 0 elsewhere",
         ),
@@ -100,7 +123,8 @@ MODES = {
             ("on_policy", "off_policy"),
             stores="proposed",
             masked=False,
-            second="none",
+            imitated=False,
+            sampled=False,
             earns="reward",
             summary="the policy's own proposals are credited with what people achieved",
         ),
@@ -130,6 +154,8 @@ class Learning:
     options: TakeoverConfig
     demonstrations: str | None = None
     """Folder of recorded sessions to learn from."""
+    able: tuple[TakeoverMode, ...] = ()
+    """Modes that the algorithm can learn by."""
 
     def weight(self, progress: float) -> float:
         """Weight of the imitation loss when this fraction of the run is over."""
@@ -139,8 +165,7 @@ class Learning:
     @property
     def useless_demonstrations(self) -> str:
         """What to say where demonstrations are given to a mode that learns nothing from them."""
-        family = self.mode.families[0]
-        users = ", ".join(mode.name for mode in MODES.values() if family in mode.families and mode.second != "none")
+        users = ", ".join(mode.name for mode in self.able if mode.remembers)
         return (
             f"hitl.demonstrations={self.demonstrations}: hitl.takeover.learn={self.mode.name} learns nothing from "
             f"them; allowed: hitl.takeover.learn={users}"
@@ -158,19 +183,27 @@ class Learning:
         return [f"people in the loop: {self.mode.name} ({self.mode.summary})", *([said] if said else [])]
 
 
-def resolve(config: HitlConfig, family: Family) -> Learning:
+def able_modes(family: Family, has_policy: bool = True) -> tuple[TakeoverMode, ...]:
+    """Modes of a family, without those that imitate where the algorithm has no policy that could."""
+    return tuple(mode for mode in MODES.values() if family in mode.families and (has_policy or not mode.imitated))
+
+
+def resolve(config: HitlConfig, family: Family, has_policy: bool = True) -> Learning:
     """How to learn from people; for a configuration without them (a bridge given by hand) the plain modes.
 
-    The mode has to be one of the family, see `unsupported`.
+    The mode has to be one that the algorithm is able to learn by, see `unsupported`.
     """
+    able = able_modes(family, has_policy)
     if not isinstance(config, PeopleConfig):
-        return Learning(MODES[PLAIN[family]], _PLAIN_OPTIONS)
+        return Learning(MODES[PLAIN[family]], _PLAIN_OPTIONS, able=able)
     name = config.takeover.learn
     mode = MODES[DEFAULTS[family] if name == "auto" else name]
-    return Learning(mode, dataclasses.replace(config.takeover, learn=mode.name), config.demonstrations)
+    return Learning(mode, dataclasses.replace(config.takeover, learn=mode.name), config.demonstrations, able)
 
 
-def unsupported(config: HitlConfig, family: Family, algorithm: str, num_envs: int) -> list[str]:
+def unsupported(
+    config: HitlConfig, family: Family, algorithm: str, num_envs: int, has_policy: bool = True
+) -> list[str]:
     """Why people cannot take part in this training as configured; empty if they can. Each reason names what would do.
 
     Args:
@@ -178,22 +211,33 @@ def unsupported(config: HitlConfig, family: Family, algorithm: str, num_envs: in
         family: of the algorithm.
         algorithm: its name.
         num_envs: parallel training environments.
+        has_policy: whether it has a policy that could imitate, and not only values that it acts by.
     """
     if not isinstance(config, PeopleConfig):
         return []
     problems = []
     name = config.takeover.learn
-    able = ", ".join(["auto", *(mode.name for mode in MODES.values() if family in mode.families)])
+    able = ", ".join(["auto", *(mode.name for mode in able_modes(family, has_policy))])
     if name != "auto" and family not in MODES[name].families:
         kind = family.replace("_", "-")
         problems.append(
             f"hitl.takeover.learn={name}: algo.name={algorithm} is {kind}, and {name} is no way to learn {kind}; "
             f"allowed: {able}"
         )
-    elif config.demonstrations is not None:
-        learning = resolve(config, family)
-        if learning.mode.second == "none":
+    elif name != "auto" and MODES[name].imitated and not has_policy:
+        problems.append(
+            f"hitl.takeover.learn={name}: algo.name={algorithm} has values and no policy, so that there is nothing to "
+            f"imitate with; allowed: {able}"
+        )
+    else:
+        learning = resolve(config, family, has_policy)
+        if config.demonstrations is not None and not learning.mode.remembers:
             problems.append(learning.useless_demonstrations)
+        if learning.mode.imitated and learning.mode.sampled and not config.takeover.demo_fraction:
+            problems.append(
+                f"hitl.takeover.demo_fraction={config.takeover.demo_fraction:g}: hitl.takeover.learn={name} imitates "
+                "the human transitions of each batch, and there would be none; allowed: above 0, at most 1"
+            )
     if config.reward.feedback_grace_s and family == "off_policy":
         problems.append(
             f"hitl.reward.feedback_grace_s={config.reward.feedback_grace_s:g}: algo.name={algorithm} is off-policy; "

@@ -103,6 +103,8 @@ class SquashedGaussianPolicy(nn.Module):
     """A normal with mean and spread that depend on the observation, squashed by tanh into a Box."""
 
     LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+    JUST_INSIDE = 1.0 - torch.finfo(torch.float32).eps
+    """The largest tanh of a finite number."""
 
     def __init__(
         self, obs_dim: int, space: spaces.Box, hidden_sizes: Sequence[int], activation: str, final_activation: str
@@ -126,10 +128,12 @@ class SquashedGaussianPolicy(nn.Module):
         raw = mean + log_std.exp() * noise
         return self.bounds(torch.tanh(raw)), self._log_density(raw, noise, log_std)
 
-    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Log-densities (B, 1) of actions (B, k); those on the bounds are taken for points just inside."""
+    def log_prob(self, obs: Tensor, actions: Tensor, edge: float = JUST_INSIDE) -> Tensor:
+        """Log-densities (B, 1) of actions (B, k).
+
+        Those further than `edge` half-ranges from the middle, as on the bounds, are taken for points there.
+        """
         mean, log_std = self._normal(obs)
-        edge = 1.0 - torch.finfo(torch.float32).eps
         scale = torch.where(self.bounds.scale > 0, self.bounds.scale, 1.0)
         raw = torch.atanh(((actions - self.bounds.offset) / scale).clamp(-edge, edge))
         return self._log_density(raw, (raw - mean) / log_std.exp(), log_std)

@@ -34,7 +34,7 @@ class OffPolicyPeople(People):
         self.proposed: FloatArray | None = None
         """What the policies proposed in the step under way, where that is what is stored."""
         self.second: HumanTransitions | None = None
-        if learning.mode.second == "sample":
+        if learning.mode.sampled:
             generator = torch.Generator().manual_seed(runner.seeds.integer(Purpose.DEMONSTRATIONS))
             self.second = HumanTransitions(
                 self.layout, learning.options.buffer_size, runner.algo.gamma, generator, runner.device
@@ -124,7 +124,14 @@ class OffPolicyPeople(People):
         if len(rows):
             index = torch.from_numpy(rows).to(buffer.device)
             taken_at = torch.full_like(index, self.runner.env_steps - ahead * self.num_envs)
-            second.add(buffer.gather(index), index % self.num_envs, taken_at, buffer.lengths(index), self.num_envs)
+            second.add(
+                buffer.gather(index),
+                index % self.num_envs,
+                taken_at,
+                buffer.lengths(index),
+                self.num_envs,
+                torch.from_numpy(people.driven[slot][rows - slot * self.num_envs]).to(buffer.device),
+            )
 
     def forget(self, env: int) -> None:
         self._forget_back[env] = int(self.tracker.lengths[env])
@@ -154,12 +161,21 @@ class OffPolicyPeople(People):
             human = min(round(size * self.learning.options.demo_fraction), len(self.second))
         if self.second is None or not human:
             return self.buffer.sample(size)
-        return self.second.mixed(self.buffer.sample(size - human), human)
+        return self.second.mixed(self.buffer.sample(size - human), human, self.bc_coef)
+
+    @property
+    def bc_coef(self) -> float:
+        """Weight of the imitation now."""
+        runner = self.runner
+        progress = runner.env_steps / runner.train_config.num_env_steps
+        return self.learning.weight(progress) if self.learning.mode.imitated else 0.0
 
     def report(self) -> None:
-        """Note the size of the second buffer for the log."""
+        """Note the size of the second buffer, and the weight of what is imitated, for the log."""
         if self.second is not None:
             self.counts.mean({"people/human_transitions": float(len(self.second))})
+            if len(self.second) and self.bc_coef > 0:
+                self.counts.mean({"people/bc_coef": self.bc_coef})
 
     def teach(self, demonstrations: Iterable[Demonstration]) -> int:
         if self.second is None:
@@ -178,10 +194,11 @@ class OffPolicyPeople(People):
             if t and (episode.human[t] != episode.human[t - 1]).any():
                 buffer.end_sums(np.ones(1, np.bool_))
             buffer.insert(episode.before(t), episode.actions[t].astype(np.float32)[None], episode.after(t))
-        human = torch.from_numpy(np.flatnonzero((episode.human & episode.active).any(1))).to(buffer.device)
+        driven = torch.from_numpy(episode.human & episode.active).to(buffer.device)
+        human = driven.any(1).nonzero()[:, 0]
         if len(human):
             nowhere = torch.full_like(human, -1)
-            second.add(buffer.gather(human), nowhere, nowhere, buffer.lengths(human), 1)
+            second.add(buffer.gather(human), nowhere, nowhere, buffer.lengths(human), 1, driven[human])
         return len(human)
 
     def get_state(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class OnPolicyPeople(People):
         buffer, device = runner.buffer, runner.device
         self.overrides = Overrides(self.layout, buffer.episode_length, buffer.num_envs, device)
         self.human_steps: HumanSteps | None = None
-        if learning.mode.second == "imitate":
+        if learning.mode.imitated:
             generator = torch.Generator().manual_seed(runner.seeds.integer(Purpose.DEMONSTRATIONS))
             memory = runner.team.memory_shape
             self.human_steps = HumanSteps(self.layout, learning.options.buffer_size, generator, memory, device)

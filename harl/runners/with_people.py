@@ -12,6 +12,7 @@ from harl.config import AlgoArgs, ConfigError, PeopleConfig, RunArgs
 from harl.envs.api import EnvStep
 from harl.hitl.bridge import Bridge
 from harl.hitl.learning import Family, Learning, PeopleWarning, resolve, unsupported
+from harl.registry import ALGORITHMS
 from harl.runners.people import People
 
 
@@ -33,17 +34,17 @@ class WithPeople:
     def people_problems(self) -> list[str]:
         """Why people cannot take part in this training as configured; empty if they can."""
         train, algo = self.algo_args.train, self.algo_args.algo.name
-        return unsupported(self.args.hitl, self.family, algo, train.n_rollout_threads)
+        return unsupported(self.args.hitl, self.family, algo, train.n_rollout_threads, ALGORITHMS[algo].has_policy)
 
     def resolve_learning(self) -> list[str]:
         """Find out how is learned from people; returns what is to be said of it in the log."""
         if self.bridge is None and not isinstance(self.args.hitl, PeopleConfig):
             return []
-        self.learning = resolve(self.args.hitl, self.family)
+        self.learning = resolve(self.args.hitl, self.family, ALGORITHMS[self.algo_args.algo.name].has_policy)
         if self.learning.warning:
             warnings.warn(self.learning.warning, PeopleWarning, stacklevel=2)
         told = self.learning.notices
-        if self.learning.mode.second == "imitate" and self.algo_args.algo.share_param:
+        if self.learning.mode.imitated and self.algo_args.algo.share_param:
             told.append("all agents share one policy: what one of them is shown, all imitate")
         return told
 

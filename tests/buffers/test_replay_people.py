@@ -23,6 +23,12 @@ from tests.buffers.transitions import (
 KINDS = [("EP", "shared_sum"), ("EP", "shared_mean"), ("FP", "shared_sum"), ("FP", "shared_mean"), ("FP", "individual")]
 
 
+def somebody(rows: int, agents: int) -> torch.Tensor:
+    """(rows, agents): a person drove agent 0 in even rows, agent 1 in each third one, and agent 2 in none."""
+    row = torch.arange(rows)
+    return torch.stack([row % 2 == 0, row % 3 == 0, *[row < 0] * (agents - 2)], dim=1)
+
+
 @pytest.mark.parametrize("time_limit", ["bootstrap", "ignore"])
 @pytest.mark.parametrize(("state_type", "reward"), KINDS)
 @pytest.mark.parametrize("n_step", [1, 3, 20])
@@ -120,7 +126,7 @@ def test_second_buffer_gives_back_what_was_put_in(state_type: str, has_masks: bo
         world.step(buffer)
     second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
     index = torch.arange(10)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     drawn = torch.randint(10, (64,), generator=torch.Generator().manual_seed(0))
     sample, expected = second.sample(64), buffer.gather(drawn)
     assert (sample.index == -1).all()
@@ -143,7 +149,7 @@ def test_late_rewards_reach_the_second_buffer_too(state_type: str, reward: str) 
     for _ in range(20):
         world.step(buffer)
     index = torch.arange(36)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     for _ in range(10):
         back, env, agent = int(rng.integers(20)), int(rng.integers(2)), int(rng.integers(3))
         gains = buffer.amend(back, env, agent, 1.0)
@@ -161,6 +167,58 @@ def test_forgotten_episode_leaves_the_second_buffer() -> None:
         world.step(buffer)
     second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
     index = torch.arange(20)
-    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2)
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(len(index), 3))
     second.forget(1, 8)
     assert len(second) == 20 - 6
+
+
+@pytest.mark.parametrize("has_masks", [False, True])
+def test_each_agent_imitates_the_rows_in_which_it_was_driven(has_masks: bool) -> None:
+    """Weights add up to the coefficient; there are none for a choice that the agent did not have, or for nobody."""
+    layout = layout_of(has_masks=has_masks)
+    buffer = buffer_of(layout, 60, 2)
+    world = World(layout, 2)
+    for _ in range(20):
+        world.step(buffer)
+    index = torch.arange(24)
+    batch, driven = buffer.gather(index), somebody(24, 3)
+    batch.actions[0, 2] = 7.0
+    fine = batch.actions[:, :, 0] < 3
+    if batch.available_actions is not None:
+        choice = batch.actions.long().clamp(max=2)
+        fine &= batch.available_actions.gather(2, choice)[..., 0] > 0
+        assert not fine[1].all()
+    second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
+    second.add(batch, index % 2, index // 2 * 2, buffer.lengths(index), 2, driven)
+    restored = HumanTransitions(layout, 100, GAMMA, torch.Generator())
+    restored.set_state(second.get_state())
+    drawn = torch.randint(24, (64,), generator=torch.Generator().manual_seed(0))
+    expected = (driven.t() & fine)[:, drawn].float()
+    assert (expected.sum(1) > 0).tolist() == [True, True, False]
+    expected = 0.3 * expected / expected.sum(1, keepdim=True).clamp(min=1)
+    first = buffer.sample(8)
+    mixed = second.mixed(first, 64, 0.3)
+    assert mixed.imitate is not None
+    assert (mixed.imitate[:, :8] == 0).all()
+    torch.testing.assert_close(mixed.imitate[:, 8:, 0], expected)
+    torch.testing.assert_close(mixed.imitate.sum((1, 2)), torch.tensor([0.3, 0.3, 0.0]))
+    assert_equal_batches(restored.mixed(first, 64, 0.3), mixed)
+    assert second.mixed(first, 64).imitate is None
+
+
+def test_transitions_from_before_it_was_noted_who_was_driven() -> None:
+    layout = layout_of()
+    buffer = buffer_of(layout)
+    world = World(layout, 2)
+    for _ in range(4):
+        world.step(buffer)
+    index = torch.arange(6)
+    second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(6, 3))
+    state = second.get_state()
+    del state["rows"]["tensors"]["driven"]
+    restored = HumanTransitions(layout, 100, GAMMA, torch.Generator())
+    restored.set_state(state)
+    assert_equal_batches(restored.sample(9), second.sample(9))
+    restored.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, somebody(6, 3))
+    assert len(restored) == 12

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harl.config import PeopleConfig, build_config
+from harl.config import ConfigError, PeopleConfig, build_config
 from harl.config.hitl_schema import TAKEOVER_MODES
 from harl.hitl.learning import MODES, Family, resolve, unsupported
+from harl.registry import ALGORITHMS
 
 ALGOS: dict[Family, str] = {"on_policy": "happo", "off_policy": "hasac"}
 
@@ -41,6 +42,32 @@ def test_modes_of_the_other_family_are_refused_with_those_that_would_do(family: 
     assert allowed == ["auto", *(name for name, entry in MODES.items() if family in entry.families)]
 
 
+def test_nothing_is_imitated_by_what_has_no_policy() -> None:
+    """HAD3QN acts by its values; nor is it sent to imitation by what is said of other things."""
+    (problem,) = unsupported(people("hitl.takeover.learn=rlpd_bc"), "off_policy", "had3qn", 1, has_policy=False)
+    assert "hitl.takeover.learn=rlpd_bc: algo.name=had3qn" in problem
+    assert problem.endswith("allowed: auto, rlpd, replay, rlif, silent")
+    (problem,) = unsupported(people("hitl.takeover.learn=mask_bc"), "off_policy", "had3qn", 1, has_policy=False)
+    assert problem.endswith("allowed: auto, rlpd, replay, rlif, silent")
+    given = people("hitl.takeover.learn=replay", "hitl.demonstrations=runs/x")
+    (problem,) = unsupported(given, "off_policy", "had3qn", 1, has_policy=False)
+    assert problem.endswith("allowed: hitl.takeover.learn=rlpd")
+    assert [name for name, entry in ALGORITHMS.items() if not entry.has_policy] == ["had3qn"]
+
+
+def test_imitation_of_human_rows_needs_some_in_each_batch() -> None:
+    none = "hitl.takeover.demo_fraction=0"
+    (problem,) = unsupported(people("hitl.takeover.learn=rlpd_bc", none), "off_policy", "hasac", 1)
+    assert problem.startswith("hitl.takeover.demo_fraction=0: ")
+    assert "above 0" in problem
+    assert unsupported(people("hitl.takeover.learn=rlpd", none), "off_policy", "hasac", 1) == []
+
+
+def test_a_misspelt_mode_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match="rlpd_bc"):
+        people("hitl.takeover.learn=rlpdbc")
+
+
 @pytest.mark.parametrize("learn", ["shape", "replace", "log"])
 @pytest.mark.parametrize("family", ["on_policy", "off_policy"])
 def test_every_use_of_feedback_goes_with_both_families(family: Family, learn: str) -> None:
@@ -59,6 +86,11 @@ def test_demonstrations_need_a_mode_that_learns_from_them() -> None:
     assert "hitl.demonstrations=runs/x" in problem
     assert "hitl.takeover.learn=mask_bc" in problem
     assert unsupported(people("hitl.demonstrations=runs/x"), "off_policy", "hasac", 1) == []
+    given = people("hitl.demonstrations=runs/x", "hitl.takeover.learn=silent")
+    (problem,) = unsupported(given, "off_policy", "hasac", 1)
+    assert problem.endswith("allowed: hitl.takeover.learn=rlpd, rlpd_bc")
+    imitated = people("hitl.demonstrations=runs/x", "hitl.takeover.learn=rlpd_bc")
+    assert unsupported(imitated, "off_policy", "hasac", 1) == []
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -56,7 +56,7 @@ def raw(bridge: Scripted) -> np.ndarray[Any, Any]:
     return result
 
 
-@pytest.mark.parametrize("mode", ["rlpd", "replay", "rlif", "silent"])
+@pytest.mark.parametrize("mode", ["rlpd", "rlpd_bc", "replay", "rlif", "silent"])
 @pytest.mark.filterwarnings("ignore::harl.hitl.learning.PeopleWarning")
 def test_stored_action_is_the_one_that_the_environment_saw_except_silently(tmp_path: Path, mode: str) -> None:
     bridge = Scripted(DRIVEN)

@@ -42,7 +42,10 @@ def test_on_policy(tmp_path: Path, extra: list[str]) -> None:
     _stopped_and_continued(build, lambda runner: runs.stop_at(runner, 50))
 
 
-@pytest.mark.parametrize("extra", [[], ["algo.n_step=3", "env.state_type=FP"]])
+IMITATED = ["hitl.takeover.learn=rlpd_bc"]
+
+
+@pytest.mark.parametrize("extra", [[], [*IMITATED, "algo.n_step=1"], [*IMITATED, "algo.n_step=3", "env.state_type=FP"]])
 def test_off_policy(tmp_path: Path, extra: list[str]) -> None:
     def build(bridge: Scripted, folder: str) -> Any:
         given = [*REPORTS, PEOPLE, "hitl.takeover.takeover_penalty=0.3", *extra]

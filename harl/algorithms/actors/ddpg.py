@@ -66,6 +66,16 @@ class DDPG(OffPolicyActor):
         output = self.target_network(obs)
         return (self._inside(output) if self.code.nvec is None else self.code.greedy(output, available_actions)), None
 
+    def likelihood(self, obs: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor:
+        """Of a normal around μ(o) that is a half-range wide, up to a constant; of choices that of the sampled ones."""
+        output = self.network(obs)
+        if self.code.nvec is not None:
+            return self.code.log_prob(output, available_actions, actions)
+        bounds = self.network.bounds
+        assert bounds is not None
+        errors: Tensor = (output - actions) / torch.where(bounds.scale > 0, bounds.scale, 1.0)
+        return -0.5 * errors.square().sum(-1, keepdim=True)
+
     def _inside(self, actions: Tensor) -> Tensor:
         bounds = self.network.bounds
         assert bounds is not None

@@ -72,6 +72,14 @@ class OffPolicyActor(ABC):
         """Log-probabilities (B, 1) of actions (B, action_dim); None for policies that are not random."""
         return None
 
+    def likelihood(self, obs: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor:
+        """What imitation makes larger, (B, 1) with gradient: log π(a | o) of actions (B, action_dim) that people did.
+
+        Raises:
+            TypeError: there is no policy to imitate with.
+        """
+        raise TypeError(f"{type(self).__name__} has values to act by and no policy: it cannot imitate")
+
     def loss(self, values: Tensor, log_probs: Tensor | None) -> Tensor:
         """What each row (B, 1) adds to the loss: minus the value of acting so."""
         return -values
@@ -104,7 +112,40 @@ class OffPolicyActor(ABC):
             # Naming the inputs keeps autograd from computing gradients of the critic's weights.
             torch.autograd.backward(loss, inputs=self.parameters)
             total = total + loss.detach()
-        return {"policy_loss": total, "actor_grad_norm": self.optimizer.step()}
+        lessons = [lesson for i in agents if (lesson := self.imitate(i, batch, len(agents))) is not None]
+        imitation = {"bc_loss": torch.stack(lessons).mean()} if lessons else {}
+        return {"policy_loss": total, **imitation, "actor_grad_norm": self.optimizer.step()}
+
+    def imitate(self, i: int, batch: ReplayBatch, sharing: int = 1) -> Tensor | None:
+        """Add the gradient of −Σ weight · log π(a | o) over the rows in which a person drove agent i.
+
+        With weights that add up to β it is β times a mean: the behaviour cloning that Nair et al. (2018, arXiv
+        1709.10089) add to the loss of the actor, without their filter by Q; with a β that falls, as in DAPG (Rajeswaran
+        et al. 2018, arXiv 1709.10087).
+
+        Args:
+            i: whose rows, and whose columns of the batch.
+            batch: transitions, with the weights in `imitate`.
+            sharing: how many agents use this policy, whose loss is the mean of theirs.
+
+        Returns:
+            The mean of −log π(a | o), (); None where there are no such rows.
+        """
+        if batch.imitate is None:
+            return None
+        rows = batch.imitate[i, :, 0].nonzero()[:, 0]
+        if not len(rows):
+            return None
+        mask = self.own_mask(batch.available_actions, i)
+        found = self.likelihood(
+            self.own(batch.obs, i)[rows],
+            None if mask is None else mask[rows],
+            batch.actions[i, rows, : self.code.columns],
+        )
+        weights = batch.imitate[i, rows]
+        loss = -(weights * found).sum()
+        torch.autograd.backward(loss / sharing, inputs=self.parameters)
+        return loss.detach() / weights.sum()
 
     @torch.no_grad()
     def entry_before(self, i: int, batch: ReplayBatch) -> Tensor:

@@ -16,6 +16,10 @@ from harl.models.mlp import MLPSpec
 from harl.models.plain import SquashedGaussianPolicy
 from harl.models.policy import StochasticPolicy
 
+IMITATED_EDGE = 0.99
+"""Half-ranges from the middle of a Box beyond which a person's action is imitated as if it were there. Keys push to the
+very bounds, where tanh is flat: a policy that has gone there gets no gradient from its critic any more."""
+
 
 class SAC(OffPolicyActor):
     """Soft actor-critic of one agent (Haarnoja et al. 2018; Liu et al. 2024 for teams, HASAC).
@@ -69,8 +73,13 @@ class SAC(OffPolicyActor):
 
     @torch.no_grad()
     def log_prob(self, obs: Tensor, available_actions: Tensor | None, actions: Tensor) -> Tensor:
+        return self.likelihood(obs, available_actions, actions, SquashedGaussianPolicy.JUST_INSIDE)
+
+    def likelihood(
+        self, obs: Tensor, available_actions: Tensor | None, actions: Tensor, edge: float = IMITATED_EDGE
+    ) -> Tensor:
         if isinstance(self.network, SquashedGaussianPolicy):
-            return self.network.log_prob(obs, actions)
+            return self.network.log_prob(obs, actions, edge)
         distribution = self.network(obs, available_actions)
         return distribution.log_prob(actions).sum(-1, keepdim=True)  # type: ignore[no-any-return]
 
