@@ -248,4 +248,10 @@ def test_a_drawn_batch_is_timed_without_what_is_between(tmp_path: Any, monkeypat
 
 def test_only_a_replay_buffer_is_sampled(capsys: pytest.CaptureFixture[str]) -> None:
     assert sampling.main(["algo=happo"]) == 2
-    assert "only off-policy algorithms have a replay buffer" in capsys.readouterr().err
+    assert "algo=happo: it has no replay buffer; those that have: haddpg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bench", [main, sampling.main])
+def test_people_are_not_timed_by_the_way(bench: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["algo=haddpg", "env.continuous_actions=true", "hitl=web", "hitl.port=0"]) == 2
+    assert "timed without people" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from harl import make_runner
 from harl.bench import off_policy, on_policy
 from harl.bench.floor import machine_speed
 from harl.config import ConfigError
-from harl.runners import OffPolicyBaseRunner, OnPolicyBaseRunner
+from harl.runners import OffPolicyBaseRunner, OnPolicyBaseRunner, Runner
 
 
 def parse(arguments: list[str]) -> tuple[list[str], int]:
@@ -40,6 +40,13 @@ def parse(arguments: list[str]) -> tuple[list[str], int]:
     return overrides, iterations
 
 
+def refuse_people(runner: Runner) -> None:
+    """Raise `ConfigError` for a run with people in it."""
+    if runner.bridge is not None:
+        runner.close()
+        raise ConfigError(["hitl: this is timed without people; what they cost is told by python -m harl.bench.people"])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print a table, then the same as one line of JSON."""
     with tempfile.TemporaryDirectory() as folder:
@@ -47,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             overrides, iterations = parse(list(sys.argv[1:] if arguments is None else arguments))
             runner = make_runner([*overrides, *quiet])
+            refuse_people(runner)
         except ConfigError as error:
             print(error, file=sys.stderr)
             return 2

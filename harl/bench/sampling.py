@@ -1,4 +1,4 @@
-"""`python -m harl.bench.sampling [overrides]`: whether a batch takes longer to draw from a large replay buffer.
+"""`python -m harl.bench.sampling algo=haddpg [overrides]`: does a batch take longer from a large replay buffer?
 
 Ten thousand transitions against a million, in one process and in turns: draws one after the other, and draws with an
 update between, as in training.
@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 
 from harl import make_runner
+from harl.bench.__main__ import refuse_people
 from harl.buffers.replay import ReplayBuffer
 from harl.config import ConfigError
+from harl.registry import ALGORITHMS
 from harl.runners import OffPolicyBaseRunner
 
 SIZES = (10_000, 1_000_000)
@@ -73,9 +75,13 @@ def main(arguments: list[str] | None = None) -> int:
         quiet = ["eval.use_eval=false", "logger.progress=off", "logger.tensorboard=false", f"output_dir={folder}"]
         try:
             runner = make_runner([*(sys.argv[1:] if arguments is None else arguments), *quiet])
+            refuse_people(runner)
             if not isinstance(runner, OffPolicyBaseRunner):
                 runner.close()
-                raise ConfigError(["algo: only off-policy algorithms have a replay buffer"])
+                able = ", ".join(name for name, entry in ALGORITHMS.items() if entry.runner.startswith("off_policy"))
+                raise ConfigError(
+                    [f"algo={runner.algo_args.algo.name}: it has no replay buffer; those that have: {able}"]
+                )
         except ConfigError as error:
             print(error, file=sys.stderr)
             return 2

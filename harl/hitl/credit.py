@@ -46,7 +46,12 @@ class Said(NamedTuple):
 
 
 def credited(
-    frames: deque[Shown], seen: tuple[int, int], event_at: float, window: tuple[float, float] | None, only_shown: bool
+    frames: deque[Shown],
+    seen: tuple[int, int],
+    event_at: float,
+    window: tuple[float, float] | None,
+    only_shown: bool,
+    since: float = float("-inf"),
 ) -> list[Weight]:
     """The transitions that an event is about, with weights that sum to 1; empty where none is known any more.
 
@@ -56,9 +61,11 @@ def credited(
         event_at: when the event happened, on the time axis of `Shown.at`, for this person's screen.
         window: shortest and longest reaction time in seconds; None = the last shown transition alone.
         only_shown: leave out transitions that passed between two frames.
+        since: when this person began to look, on the time axis of `Shown.at`. What led to frames from before, the one
+            that was on display then among them, they have not seen: it gets nothing.
     """
     last = next((k for k in range(len(frames) - 1, -1, -1) if (frames[k].episode, frames[k].step) == seen), None)
-    if last is None:
+    if last is None or frames[last].at < since:
         return []
     if window is None:
         steps = frames[last].steps
@@ -68,6 +75,8 @@ def credited(
     until = event_at
     for k in range(last, -1, -1):
         frame = frames[k]
+        if frame.at < since:
+            break
         overlap = min(event_at - frame.at, high) - max(event_at - until, low)
         if overlap > 0 and frame.steps:
             steps = frame.steps[-1:] if only_shown else frame.steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from harl.config import PeopleConfig
@@ -69,6 +69,11 @@ class Crediting:
         if len(passed) > REMEMBERED:
             passed.popitem(last=False)
 
+    def unwatched(self, watched: Set[int]) -> None:
+        """A step was taken that only these environments were watched in: the next frame of others begins anew."""
+        for env in self.ledgers.keys() - watched:
+            self.ledgers[env].pending.clear()
+
     def discard(self, env: int, episode: int) -> None:
         """Nothing that comes from now on is about this episode."""
         self._discarded.add((env, episode))
@@ -82,7 +87,7 @@ class Crediting:
         if ledger is not None:
             seen, window = (event.episode, event.step), WINDOWS.get(self.config.reward.credit)
             at = self._event_time(event, ledger)
-            weights = credited(ledger.frames, seen, at, window, self.config.reward.only_shown)
+            weights = credited(ledger.frames, seen, at, window, self.config.reward.only_shown, event.since)
             # The share of what was thrown away is nobody's: the other steps earned no more than they did.
             weights = [weight for weight in weights if not self._thrown_away(event.env, weight.env_steps)]
         agents = self.stage.layout.agents

@@ -53,6 +53,8 @@ class Person:
     """Median of what their last pings took."""
     recorded: bool = True
     """Whether anything of them may be recorded: not before they have agreed to the terms, where there are any."""
+    since: float = float("-inf")
+    """When they began to look at what they look at, on the room's clock."""
     acted_at: float = float("-inf")
     """When they last drove or gave feedback."""
     answers: dict[str, str | float] = field(default_factory=dict)

@@ -230,6 +230,7 @@ class PeopleBridge(Bridge):
         self.step += 1
         self._now, room = outcome, self.room
         watched, witnessed = room.watched(), room.witnessed()
+        self.crediting.unwatched(watched)
         for env in watched:
             self.crediting.note(env, self.env_steps, int(self.episode[env]), self.rewards[env])
             if env == self.config.env_index:

@@ -46,6 +46,8 @@ class Feedback:
     confidence: float
     undo: bool = False
     """Take the event of this number back."""
+    since: float = float("-inf")
+    """When the person began to look at that environment; they saw nothing of what was shown before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Room(Leases):
             numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
             own = name if name not in taken else next(other for other in numbered if other not in taken)
             person = Person(who, own, role, device, agents, self.config.env_index, recorded=recorded)
+            person.since = self.clock()
             self.people[who] = person
             self._moved("connect", person, role=role, device=device, consent_version=consent)
             return own
@@ -134,7 +137,7 @@ class Room(Leases):
         """They are back within the grace."""
         with self.changed:
             person = self._person(who)
-            person.here = True
+            person.here, person.since = True, self.clock()
             self.newcomers.add(person.env)
             self._moved("back", person)
 
@@ -156,6 +159,8 @@ class Room(Leases):
                 raise RoomError("unknown_env", f"env {env} is not shown; allowed: {_some(allowed)}")
             if env != person.env:
                 self._free_all(who, "released", "looks at another environment")
+            if env != person.env or person.show == "none":
+                person.since = self.clock()
             person.env, person.show, person.max_px = env, mode, max_px
             person.fps = min(fps, self.config.fps)
             self.newcomers.add(env)
@@ -191,7 +196,7 @@ class Room(Leases):
             self.feedback_box.append(
                 Feedback(
                     who, person.name, agent, person.env, seq, value, seen_ep, seen_step, person.acted_at, shown_ms,
-                    t_client_ms, confidence, undo,
+                    t_client_ms, confidence, undo, person.since,
                 )
             )  # fmt: skip
             self.changed.notify_all()

@@ -54,6 +54,13 @@ def test_feedback_on_what_was_not_shown_or_long_ago_goes_nowhere():
     assert credited(frames_at(0.0, 0.1), (0, 1), 0.15, SLOW, False) == []
 
 
+def test_nobody_praises_what_was_shown_before_they_came():
+    frames = frames_at(0.0, 1.0, 2.0, 3.0)
+    assert dict(credited(frames, (0, 3), 4.0, SLOW, False, since=1.5)) == pytest.approx({102: 1 / 1.8, 103: 0.8 / 1.8})
+    assert credited(frames, (0, 3), 4.0, SLOW, False, since=3.5) == []
+    assert credited(frames, (0, 3), 4.0, None, False, since=3.5) == []
+
+
 def test_two_people_count_as_their_mean_weighted_by_confidence():
     ledger = Ledger()
     assert ledger.say(5, 0, "a", 1.0, 1.0) == (None, 1.0)

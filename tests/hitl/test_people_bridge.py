@@ -173,6 +173,31 @@ def test_praise_reaches_the_steps_that_were_on_the_screen(play):
     assert told["weight_sum"] == pytest.approx(1.0)
 
 
+def test_who_comes_later_praises_what_was_shown_since_alone(play):
+    for _ in range(3):
+        play.step()
+    play.clock.now += 0.5
+    play.room.enter("l", "lea", "trainer", "desktop")
+    feedback(play, who="l", shown_ms=10.0)
+    assert play.step()[3] == [], "on the first thing that she sees, she has seen nothing happen"
+    assert messages(play.room, "credit")[-1]["late"] is True
+    play.step()
+    feedback(play, who="l", seq=2, seen=(0, 5))
+    assert {credit.env_steps for credit in play.step()[3]} == {6, 8}
+
+
+def test_who_comes_after_all_have_left_does_not_praise_what_they_saw(play):
+    play.step()
+    play.bridge.crediting.ledgers[0].pending.append(0)  # not shown yet when they left
+    play.room.leave("c", "gone")
+    play.room.leave("t", "gone")
+    play.step()
+    play.room.enter("l", "lea", "trainer", "desktop")
+    play.step()
+    feedback(play, who="l", seen=(0, 3))
+    assert {credit.env_steps for credit in play.step()[3]} == {4}
+
+
 def test_one_press_is_worth_the_weight_for_each_of_the_team(play):
     for _ in range(3):
         play.step()
