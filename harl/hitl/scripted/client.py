@@ -81,6 +81,10 @@ class Robot:
         self._pace = "free"
         self._spoke_at: dict[str, float] = {}
         self._eyes = Eyes()
+        self._holding: set[str] = set()
+        """Agents whose lease is this person's."""
+        self._unseen: dict[str, set[int]] = {}
+        """Numbers of the inputs of the last lease of each agent, from the one on that a frame showed last."""
 
     async def run(self, seconds: float | None = None) -> Summary:
         """Take part until the run is over, or for some time.
@@ -175,7 +179,12 @@ class Robot:
         message = json.loads(data)
         kind = message["type"]
         if kind == "control" and self._is_mine(message, welcome, env):
-            self.summary.takeovers += message["state"] == "granted"
+            if message["state"] == "granted":
+                self.summary.takeovers += 1
+                self._holding.add(message["agent"])
+                self._unseen[message["agent"]] = set()
+            else:
+                self._holding.discard(message["agent"])
             return mind.hear(message)
         if kind == "ack":
             self._note_ack(message, mind)
@@ -193,7 +202,7 @@ class Robot:
         self._pace = meta["pace"]
         scene = self._eyes.read(frame.episode, frame.step, json.loads(frame.payload))
         clock = int(meta["env_steps"]) // int(welcome["num_envs"])
-        sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], meta["source"], now)
+        sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], self._source(meta, welcome), now)
         messages = mind.see(sight)
         requests = [message["agent"] for message in messages if message["type"] == "control"]
         if requests and not self._requests.take(now, len(requests)):  # the server would drop them without an answer
@@ -206,9 +215,29 @@ class Robot:
         """Whether a message about a lease is about this person's own."""
         if message.get("env", env) != env:
             return False
-        if message["state"] == "granted":
-            return bool(message["holder"] == welcome["name"])
-        return True
+        # Only who asked is told of a refusal, which names who holds the agent instead.
+        return bool(message["state"] == "denied" or message["holder"] == welcome["name"])
+
+    def _source(self, meta: Mapping[str, Any], welcome: Mapping[str, Any]) -> dict[str, str]:
+        """Who decided the step of a frame: what it says, with `other` for agents that somebody else drove."""
+        return {
+            agent: "other" if source == "human" and not self._drove(agent, meta, welcome) else source
+            for agent, source in meta["source"].items()
+        }
+
+    def _drove(self, agent: str, meta: Mapping[str, Any], welcome: Mapping[str, Any]) -> bool:
+        """Whether this person drove the step of a frame that says it was a person.
+
+        A frame names the number of the input, which others may have used too, and who drives after the step: nobody,
+        where this person has let go meanwhile.
+        """
+        number, unseen = meta["applied"].get(agent), self._unseen.get(agent, set())
+        drove = number in unseen and meta["driver"][agent] in (welcome["name"], None)
+        if drove:
+            unseen.difference_update([earlier for earlier in unseen if earlier < number])
+        elif agent not in self._holding:
+            unseen.clear()  # what comes now is not of the lease that is over
+        return drove
 
     def _note_ack(self, message: Mapping[str, Any], mind: Mind) -> None:
         self.summary.acks[message["status"]] += 1
@@ -243,6 +272,10 @@ class Robot:
         if kind == "input":
             self._spoke_at[message["agent"]] = self._clock()
             self._said[message["agent"]] = message["action"] if message["held"] else None
+            if message["held"]:
+                self._unseen.setdefault(message["agent"], set()).add(self._seq)
+            else:
+                self._holding.discard(message["agent"])
             self.summary.inputs += 1
             self._seen_at[self._seq] = (message["seen"]["ep"], message["seen"]["step"])
             while len(self._seen_at) > 1000:
