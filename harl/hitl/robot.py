@@ -21,10 +21,11 @@ from harl.envs.api import FloatArray
 from harl.experiment.files import StorageError
 from harl.hitl.scripted.client import MakeExpert, Robot, heuristic
 from harl.hitl.scripted.heuristics import targets
-from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.keys import Action, Keys, space_in_words
 from harl.hitl.scripted.scene import Scene, Sight
 from harl.hitl.scripted.traits import Expert, Traits
 from harl.hitl.scripted.visit import Invitation, RobotError, Summary
+from harl.hitl.seats import describe_space
 
 if TYPE_CHECKING:
     from harl.runners import Policy
@@ -41,13 +42,17 @@ class Trained:
         keys: of each agent.
 
     Raises:
-        RobotError: the team is of other agents, or recurrent.
+        RobotError: the team is of other agents, has other actions, or is recurrent.
     """
 
     def __init__(self, policy: Policy, keys: Mapping[str, Keys]) -> None:
         layout = policy.layout
         if set(layout.agents) != set(keys):
             raise RobotError(f"the checkpoint is of {', '.join(layout.agents)}, the run has {', '.join(keys)}")
+        for agent, space in zip(layout.agents, layout.action_spaces, strict=True):
+            own, wanted = space_in_words(describe_space(space)), keys[agent].space
+            if own != wanted:
+                raise RobotError(f"an action of {agent} is {own} in the checkpoint, and {wanted} in the run")
         if policy.team.new_memory(1) is not None:
             raise RobotError("the checkpoint is recurrent: it would have to see every step, which people do not")
         self._policy, self._keys = policy, keys

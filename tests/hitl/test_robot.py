@@ -611,6 +611,10 @@ def test_team_of_a_checkpoint_is_an_expert(tmp_path: Path, capsys: pytest.Captur
         assert not expert.mistaken(None, sight, agent)
     with pytest.raises(RobotError, match="the checkpoint is of agent_0, agent_1, agent_2, the run has a, b"):
         robot.checkpoint(folder, "latest")({}, dict.fromkeys("ab", keys["agent_0"]))
+    numbers = keys_of("simple_spread", "env.continuous_actions=true")
+    told = r"agent_1 is a choice of 5 in the checkpoint, and 5 numbers from \[0.0, .*\] to \[1.0, .*\] in the run"
+    with pytest.raises(RobotError, match=told):
+        robot.checkpoint(folder, "latest")({}, {**keys, "agent_1": numbers["agent_1"]})
     assert (
         robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", "--policy", "checkpoint", str(tmp_path / "no")]) == 1
     )
