@@ -21,6 +21,7 @@ from websockets.typing import Subprotocol
 from harl.hitl.network.frames import Codec, Received, unpack
 from harl.hitl.network.protocol import SUBPROTOCOL, VERSION
 from harl.hitl.network.rates import Bucket
+from harl.hitl.people import ROLES
 from harl.hitl.scripted.keys import Keys
 from harl.hitl.scripted.mind import Mind
 from harl.hitl.scripted.scene import Eyes, Sight
@@ -111,6 +112,8 @@ class Robot:
         unknown = sorted(set(self.invitation.agents or ()) - set(told))
         if unknown:
             raise RobotError(f"no agents {', '.join(unknown)}; there are {', '.join(told)}")
+        env = welcome["env"] if self.invitation.env is None else self.invitation.env
+        _may_do(welcome, env, self.traits.feedback)
         expert = self._make_expert(welcome, keys)
         ttl = int(welcome["lease_ttl_ms"])
         self._pace = welcome["pace"]
@@ -119,7 +122,6 @@ class Robot:
         self._inputs, self._requests = self._bucket(inputs), self._bucket(others, len(told))
         agents = self.invitation.agents or tuple(told)
         mind = Mind(agents, len(told), keys, expert, self.traits, self._rng, ttl)
-        env = welcome["env"] if self.invitation.env is None else self.invitation.env
         watch = {"env": env, "mode": "state", "fps": self.invitation.fps}
         await self._say(socket, {"type": "subscribe", **watch})
         reminders = asyncio.create_task(self._remind(socket, mind))
@@ -312,3 +314,17 @@ def _has_agreed(welcome: Mapping[str, Any], given: str | None) -> None:
             f"the run asks for agreement to version {terms['version']} of its terms{other}: give --consent "
             f"{shlex.quote(terms['version'])}"
         )
+
+
+def _may_do(welcome: Mapping[str, Any], env: int, feedback: bool) -> None:
+    """Raise `RobotError` where the link does not allow what this person is for, or the environment is not shown."""
+    role, number = welcome["role"], welcome["num_envs"]
+    needed, what = ("trainer", "praise and blame need") if feedback else ("controller", "driving needs")
+    if ROLES.index(role) < ROLES.index(needed):
+        raise RobotError(f"{what} the link of a {needed}, or of one who may do more; this one is of the role {role}")
+    if welcome["envs"] != "all" and env != welcome["env"]:
+        raise RobotError(
+            f"environment {env} is not shown, only {welcome['env']} is; start the run with hitl.envs=all for others"
+        )
+    if not 0 <= env < number:
+        raise RobotError(f"there is no environment {env}; the run has {number}, counted from 0")
