@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,11 @@ from harl.envs.api import FloatArray
 from harl.experiment.files import StorageError
 from harl.hitl.scripted.client import MakeExpert, Robot, heuristic
 from harl.hitl.scripted.heuristics import targets
-from harl.hitl.scripted.keys import Action, Keys
+from harl.hitl.scripted.keys import Action, Keys, space_in_words
 from harl.hitl.scripted.scene import Scene, Sight
 from harl.hitl.scripted.traits import Expert, Traits
 from harl.hitl.scripted.visit import Invitation, RobotError, Summary
+from harl.hitl.seats import describe_space
 
 if TYPE_CHECKING:
     from harl.runners import Policy
@@ -41,13 +43,17 @@ class Trained:
         keys: of each agent.
 
     Raises:
-        RobotError: the team is of other agents, or recurrent.
+        RobotError: the team is of other agents, has other actions, or is recurrent.
     """
 
     def __init__(self, policy: Policy, keys: Mapping[str, Keys]) -> None:
         layout = policy.layout
         if set(layout.agents) != set(keys):
             raise RobotError(f"the checkpoint is of {', '.join(layout.agents)}, the run has {', '.join(keys)}")
+        for agent, space in zip(layout.agents, layout.action_spaces, strict=True):
+            own, wanted = space_in_words(describe_space(space)), keys[agent].space
+            if own != wanted:
+                raise RobotError(f"an action of {agent} is {own} in the checkpoint, and {wanted} in the run")
         if policy.team.new_memory(1) is not None:
             raise RobotError("the checkpoint is recurrent: it would have to see every step, which people do not")
         self._policy, self._keys = policy, keys
@@ -200,9 +206,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--noise", type=_share, default=own.noise, help="share of random actions")
     parser.add_argument("--suboptimal", action="store_true", help="half of the actions are random")
     parser.add_argument("--feedback", action="store_true", help="praise and blame, which needs a trainer's link")
-    parser.add_argument("--fps", type=float, default=10_000.0, help="most frames a second to look at")
-    parser.add_argument("--seconds", type=float, help="leave after this time (default: when the run ends)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fps", type=_fps, default=10_000.0, help="most frames a second to look at")
+    parser.add_argument("--seconds", type=_seconds, help="leave after this time (default: when the run ends)")
+    parser.add_argument("--seed", type=_seed, default=0)
     return parser
 
 
@@ -235,34 +241,78 @@ def _traits(options: argparse.Namespace) -> Traits:
     )
 
 
+def _number(text: str, what: str, allowed: Callable[[float], bool]) -> float:
+    """A number that is allowed; `what` says in words which are."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not allowed(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return value
+
+
 def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 1")
+    return _number(text, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def _fps(text: str) -> float:
+    least, most = 0.1, 10_000
+    return _number(text, f"a number of frames from {least} to {most}", lambda value: least <= value <= most)
+
+
+def _seconds(text: str) -> float:
+    return _number(text, "a number of seconds above 0", lambda value: value > 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
+    return _whole(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0)
 
 
 def _range(text: str) -> tuple[int, int]:
     low, _, high = text.partition("..")
-    first, last = int(low), int(high or low)
+    try:
+        first, last = int(low), int(high or low)
+    except ValueError:
+        first, last = 1, 0
     if not 0 <= first <= last:
-        raise argparse.ArgumentTypeError(f"{text} is no range of steps, as 2..4")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps, as 3, and no range of them, as 2..4")
     return first, last
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
+    return _once_each(text, [name.strip() for name in text.split(",")], "names of agents, as agent_0,agent_1")
 
 
 def _environments(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    what = "indices of environments, as 0,1"
+    names = _once_each(text, [name.strip() for name in text.split(",")], what)
+    if not all(name.isdecimal() for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} has to be {what}")
+    return [int(name) for name in _once_each(text, [str(int(name)) for name in names], what)]
+
+
+def _once_each(text: str, names: Sequence[str], what: str) -> tuple[str, ...]:
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has to be {what}")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise argparse.ArgumentTypeError(f"{text!r} names {twice} twice")
+    return tuple(names)
 
 
 if __name__ == "__main__":

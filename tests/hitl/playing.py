@@ -31,12 +31,13 @@ class Run:
         envs: int = 1,
         policy: Policy | None = None,
         overrides: tuple[str, ...] = (),
+        shown: str = "all",
         **changes: Any,
     ) -> None:
         self.envs: VectorEnv
         self.envs, _ = mpe(scenario, *overrides, envs=envs)
         self._policy = policy or self._idle
-        settings = {"port": 0, "record": "off", "pace": "free", "envs": "all", "reward__anneal": False}
+        settings = {"port": 0, "record": "off", "pace": "free", "envs": shown, "reward__anneal": False}
         self.bridge = WebBridge(web_config(**{**settings, **changes}))
         self.folder = folder
         self.steps = 0

@@ -525,13 +525,50 @@ def test_wrong_commands_are_told_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--budget", "2"], ["--delay-steps", "4..2"], ["--segment", "0"], ["--policy", "chess"], ["--gate", "often"]],
+    ("arguments", "message"),
+    [
+        ("--budget 2", "--budget: '2' is not a number from 0 to 1"),
+        ("--noise a", "--noise: 'a' is not a number from 0 to 1"),
+        ("--delay-steps 4..2", "'4..2' is no number of steps, as 3, and no range of them, as 2..4"),
+        ("--delay-steps x", "'x' is no number of steps, as 3, and no range of them, as 2..4"),
+        ("--segment 0", "'0' is not a whole number from 1 on"),
+        ("--seed=-1", "'-1' is not a whole number from 0 on"),
+        ("--policy chess", "--policy takes heuristic, or checkpoint and a run folder"),
+        ("--gate often", "invalid choice: 'often'"),
+        ("--env a", "'a' has to be indices of environments, as 0,1"),
+        ("--env=-1", "'-1' has to be indices of environments, as 0,1"),
+        ("--env 0,", "'0,' has to be indices of environments, as 0,1"),
+        ("--env 0,00", "'0,00' names 0 twice"),
+        ("--agents ,", "',' has to be names of agents, as agent_0,agent_1"),
+        ("--agents b,a,b", "'b,a,b' names b twice"),
+        ("--fps 0", "'0' is not a number of frames from 0.1 to 10000"),
+        ("--seconds=-3", "'-3' is not a number of seconds above 0"),
+        ("--seconds nan", "'nan' is not a number of seconds above 0"),
+    ],
 )
-def test_options_out_of_range_are_refused(arguments: list[str]) -> None:
+def test_options_out_of_range_are_refused(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", *arguments])
+        robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", *arguments.split()])
     assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shown", "role", "arguments", "message"),
+    [
+        ("all", "controller", ["--env", "9"], "there is no environment 9; the run has 2, counted from 0"),
+        ("one", "controller", ["--env", "0,1"], "environment 1 is not shown, only 0 is; start the run with hitl.envs="),
+        ("all", "observer", [], "driving needs the link of a controller, or of one who may do more; this one is of"),
+        ("all", "controller", ["--feedback"], "praise and blame need the link of a trainer, or of one who may do more"),
+    ],
+)
+def test_what_a_run_or_its_link_does_not_allow_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shown: str, role: str, arguments: list[str], message: str
+) -> None:
+    with Run(tmp_path, envs=2, pace="realtime", shown=shown) as run:
+        link = run.bridge.links[role]
+        assert robot.main(["--url", link, "--seconds", "20", *arguments]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_wrong_token_and_unknown_agents_are_told(tmp_path: Path) -> None:
@@ -611,6 +648,10 @@ def test_team_of_a_checkpoint_is_an_expert(tmp_path: Path, capsys: pytest.Captur
         assert not expert.mistaken(None, sight, agent)
     with pytest.raises(RobotError, match="the checkpoint is of agent_0, agent_1, agent_2, the run has a, b"):
         robot.checkpoint(folder, "latest")({}, dict.fromkeys("ab", keys["agent_0"]))
+    numbers = keys_of("simple_spread", "env.continuous_actions=true")
+    told = r"agent_1 is a choice of 5 in the checkpoint, and 5 numbers from \[0.0, .*\] to \[1.0, .*\] in the run"
+    with pytest.raises(RobotError, match=told):
+        robot.checkpoint(folder, "latest")({}, {**keys, "agent_1": numbers["agent_1"]})
     assert (
         robot.main(["--url", "ws://127.0.0.1:9/", "--token", "x", "--policy", "checkpoint", str(tmp_path / "no")]) == 1
     )

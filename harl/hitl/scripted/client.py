@@ -21,6 +21,7 @@ from websockets.typing import Subprotocol
 from harl.hitl.network.frames import Codec, Received, unpack
 from harl.hitl.network.protocol import SUBPROTOCOL, VERSION
 from harl.hitl.network.rates import Bucket
+from harl.hitl.people import ROLES
 from harl.hitl.scripted.keys import Keys
 from harl.hitl.scripted.mind import Mind
 from harl.hitl.scripted.scene import Eyes, Sight
@@ -81,6 +82,10 @@ class Robot:
         self._pace = "free"
         self._spoke_at: dict[str, float] = {}
         self._eyes = Eyes()
+        self._holding: set[str] = set()
+        """Agents whose lease is this person's."""
+        self._unseen: dict[str, set[int]] = {}
+        """Numbers of the inputs of the last lease of each agent, from the one on that a frame showed last."""
 
     async def run(self, seconds: float | None = None) -> Summary:
         """Take part until the run is over, or for some time.
@@ -107,6 +112,8 @@ class Robot:
         unknown = sorted(set(self.invitation.agents or ()) - set(told))
         if unknown:
             raise RobotError(f"no agents {', '.join(unknown)}; there are {', '.join(told)}")
+        env = welcome["env"] if self.invitation.env is None else self.invitation.env
+        _may_do(welcome, env, self.traits.feedback)
         expert = self._make_expert(welcome, keys)
         ttl = int(welcome["lease_ttl_ms"])
         self._pace = welcome["pace"]
@@ -115,7 +122,6 @@ class Robot:
         self._inputs, self._requests = self._bucket(inputs), self._bucket(others, len(told))
         agents = self.invitation.agents or tuple(told)
         mind = Mind(agents, len(told), keys, expert, self.traits, self._rng, ttl)
-        env = welcome["env"] if self.invitation.env is None else self.invitation.env
         watch = {"env": env, "mode": "state", "fps": self.invitation.fps}
         await self._say(socket, {"type": "subscribe", **watch})
         reminders = asyncio.create_task(self._remind(socket, mind))
@@ -175,7 +181,12 @@ class Robot:
         message = json.loads(data)
         kind = message["type"]
         if kind == "control" and self._is_mine(message, welcome, env):
-            self.summary.takeovers += message["state"] == "granted"
+            if message["state"] == "granted":
+                self.summary.takeovers += 1
+                self._holding.add(message["agent"])
+                self._unseen[message["agent"]] = set()
+            else:
+                self._holding.discard(message["agent"])
             return mind.hear(message)
         if kind == "ack":
             self._note_ack(message, mind)
@@ -193,7 +204,7 @@ class Robot:
         self._pace = meta["pace"]
         scene = self._eyes.read(frame.episode, frame.step, json.loads(frame.payload))
         clock = int(meta["env_steps"]) // int(welcome["num_envs"])
-        sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], meta["source"], now)
+        sight = Sight(clock, frame.episode, frame.step, scene, meta["actions"], self._source(meta, welcome), now)
         messages = mind.see(sight)
         requests = [message["agent"] for message in messages if message["type"] == "control"]
         if requests and not self._requests.take(now, len(requests)):  # the server would drop them without an answer
@@ -206,9 +217,29 @@ class Robot:
         """Whether a message about a lease is about this person's own."""
         if message.get("env", env) != env:
             return False
-        if message["state"] == "granted":
-            return bool(message["holder"] == welcome["name"])
-        return True
+        # Only who asked is told of a refusal, which names who holds the agent instead.
+        return bool(message["state"] == "denied" or message["holder"] == welcome["name"])
+
+    def _source(self, meta: Mapping[str, Any], welcome: Mapping[str, Any]) -> dict[str, str]:
+        """Who decided the step of a frame: what it says, with `other` for agents that somebody else drove."""
+        return {
+            agent: "other" if source == "human" and not self._drove(agent, meta, welcome) else source
+            for agent, source in meta["source"].items()
+        }
+
+    def _drove(self, agent: str, meta: Mapping[str, Any], welcome: Mapping[str, Any]) -> bool:
+        """Whether this person drove the step of a frame that says it was a person.
+
+        A frame names the number of the input, which others may have used too, and who drives after the step: nobody,
+        where this person has let go meanwhile.
+        """
+        number, unseen = meta["applied"].get(agent), self._unseen.get(agent, set())
+        drove = number in unseen and meta["driver"][agent] in (welcome["name"], None)
+        if drove:
+            unseen.difference_update([earlier for earlier in unseen if earlier < number])
+        elif agent not in self._holding:
+            unseen.clear()  # what comes now is not of the lease that is over
+        return drove
 
     def _note_ack(self, message: Mapping[str, Any], mind: Mind) -> None:
         self.summary.acks[message["status"]] += 1
@@ -243,6 +274,10 @@ class Robot:
         if kind == "input":
             self._spoke_at[message["agent"]] = self._clock()
             self._said[message["agent"]] = message["action"] if message["held"] else None
+            if message["held"]:
+                self._unseen.setdefault(message["agent"], set()).add(self._seq)
+            else:
+                self._holding.discard(message["agent"])
             self.summary.inputs += 1
             self._seen_at[self._seq] = (message["seen"]["ep"], message["seen"]["step"])
             while len(self._seen_at) > 1000:
@@ -279,3 +314,17 @@ def _has_agreed(welcome: Mapping[str, Any], given: str | None) -> None:
             f"the run asks for agreement to version {terms['version']} of its terms{other}: give --consent "
             f"{shlex.quote(terms['version'])}"
         )
+
+
+def _may_do(welcome: Mapping[str, Any], env: int, feedback: bool) -> None:
+    """Raise `RobotError` where the link does not allow what this person is for, or the environment is not shown."""
+    role, number = welcome["role"], welcome["num_envs"]
+    needed, what = ("trainer", "praise and blame need") if feedback else ("controller", "driving needs")
+    if ROLES.index(role) < ROLES.index(needed):
+        raise RobotError(f"{what} the link of a {needed}, or of one who may do more; this one is of the role {role}")
+    if welcome["envs"] != "all" and env != welcome["env"]:
+        raise RobotError(
+            f"environment {env} is not shown, only {welcome['env']} is; start the run with hitl.envs=all for others"
+        )
+    if not 0 <= env < number:
+        raise RobotError(f"there is no environment {env}; the run has {number}, counted from 0")

@@ -30,6 +30,11 @@ class Keys:
         return str(self._space["kind"])
 
     @property
+    def space(self) -> str:
+        """What actions there are, in words."""
+        return space_in_words(self._space)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What can be pressed."""
         return tuple(self._controls)
@@ -91,6 +96,16 @@ class Keys:
         tolerance = 0.25 if self._space["kind"] == "box" else 0.0
         first, second = np.atleast_1d(np.array(one, np.float64)), np.atleast_1d(np.array(other, np.float64))
         return first.shape == second.shape and bool((np.abs(first - second) <= tolerance).all())
+
+
+def space_in_words(space: Mapping[str, Any]) -> str:
+    """What actions there are in a space, as `welcome` tells of it; two are the same where the words are."""
+    if space["kind"] == "discrete":
+        return f"a choice of {space['n']}"
+    if space["kind"] == "multidiscrete":
+        return f"choices of {', '.join(str(number) for number in space['nvec'])}"
+    low, high = _bounds(space["low"], -np.inf).tolist(), _bounds(space["high"], np.inf).tolist()
+    return f"{len(low)} numbers from {low} to {high}"
 
 
 def _plain(action: Any) -> Action:

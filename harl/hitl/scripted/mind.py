@@ -112,7 +112,7 @@ class Mind:
         self._sights: deque[Sight] = deque(maxlen=REMEMBERED)
         self._first_clock: int | None = None
         self.driven = 0
-        """Steps of agents driven so far."""
+        """Steps of agents that this person drove so far."""
         self._presses: list[tuple[float, str, float]] = []
         """When, for whom, and what, of judgements on their way to the key."""
         self._judged_at: float | None = None
@@ -159,7 +159,7 @@ class Mind:
 
     @property
     def free(self) -> bool:
-        """Whether none of the agents was driven in the step that was seen last."""
+        """Whether this person drove none of the agents in the step that was seen last."""
         return not self._sights or all(self._sights[-1].source.get(name) != "human" for name in self._agents)
 
     def hear(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -207,7 +207,7 @@ class Mind:
         ]  # fmt: skip
 
     def _judge(self, name: str, agent: _Agent, before: Sight, now: Sight) -> None:
-        """Count the steps that were driven, and the policy's mistakes."""
+        """Count the steps that this person drove, and the policy's mistakes."""
         passed = now.clock - before.clock
         if now.source.get(name) == "human":
             if agent.hold is not None:

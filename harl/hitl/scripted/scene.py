@@ -50,7 +50,7 @@ class Sight:
     actions: Mapping[str, Any]
     """What agents did in the step that led here, by name."""
     source: Mapping[str, str]
-    """Who decided it: `policy`, `human`, …"""
+    """Who decided it: `policy`, `human` for this person, `other` for another one, …"""
     at: float = 0.0
     """When it came, in seconds."""
 
