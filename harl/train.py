@@ -49,18 +49,13 @@ def _job(composed: DictConfig) -> float:
 
 def _run(config: Config) -> float | None:
     """Train, with people where the section `hitl` asks for them."""
-    from harl.config import PeopleConfig
     from harl.hitl import make_bridge
     from harl.runners.job import runner_for
 
-    hitl = config.run.hitl
-    bridge = make_bridge(hitl)
+    bridge = make_bridge(config.run.hitl)
     try:
         runner = runner_for(config, bridge)
-        if isinstance(hitl, PeopleConfig) and hitl.demonstrations is not None and config.run.resume is None:
-            from harl.hitl.recording.demonstrations import demonstrations
-
-            runner.teach(demonstrations(hitl.demonstrations, runner.layout))
+        runner.teach_recorded()
         return runner.run()
     finally:
         if bridge is not None:

@@ -20,7 +20,7 @@ from harl.envs.api import EnvError, Layout
 from harl.experiment.files import StorageError
 from harl.hitl.bridge import PeopleError
 from harl.registry import make_envs, unsupported
-from harl.runners.job import configure
+from harl.runners.job import configure, stored_choices
 
 EXPECTED_ERRORS = (ConfigError, EnvError, NonFiniteError, PeopleError, StorageError)
 """Errors whose text says what is wrong and what to do; a traceback would add nothing."""
@@ -62,9 +62,11 @@ class Command:
         rewritten = normalise_overrides(overrides, extra_config_dirs=config_dirs)
         if parsed.multirun:
             rewritten = for_every_job(rewritten)
-        replacement = dict(zip(overrides, rewritten, strict=True))
+        replacement = {typed: [text] for typed, text in zip(overrides, rewritten, strict=True)}
+        if overrides and not parsed.multirun:  # next to the others, since argparse takes them in one piece
+            replacement[overrides[0]] += stored_choices(overrides)
         return cls(
-            arguments=[replacement.get(argument, argument) for argument in arguments],
+            arguments=[text for argument in arguments for text in replacement.get(argument, [argument])],
             overrides=overrides,
             config_dirs=config_dirs,
             multirun=parsed.multirun,

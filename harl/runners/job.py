@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harl.config import Config, ConfigError, build_config, from_dict, load_yaml, portable_name, to_dict
+from harl.config.overrides import parse, typed_value
 from harl.experiment.run_folder import RunFolder, RunFolderError, find_runs
 from harl.runners import RUNNER_REGISTRY
 from harl.runners.runner import Runner
@@ -31,7 +32,7 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
         ConfigError: everything that is wrong.
     """
     try:
-        config = build_config([*_stored_mode(overrides), *overrides], extra_config_dirs)
+        config = build_config([*stored_choices(overrides), *overrides], extra_config_dirs)
     except ConfigError as error:
         raise ConfigError([*error.errors, *_not_to_be_changed(overrides, extra_config_dirs)]) from None
     if config.run.resume is None:
@@ -40,18 +41,34 @@ def configure(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path] 
     return continued(stored, config, overrides)
 
 
-def _stored_mode(overrides: Sequence[str]) -> list[str]:
-    """`hitl=<mode>` of the run that is continued, where keys of it are typed and no mode."""
-    resume = [text.partition("=")[2] for text in overrides if text.startswith("resume=")]
-    if not resume or not any(text.startswith("hitl.") for text in overrides):
-        return []
-    if any(text.startswith("hitl=") for text in overrides):
+def stored_choices(overrides: Sequence[str]) -> list[str]:
+    """`algo=…` and `hitl=…` of the run that `resume=<run folder>` continues, but for those that are typed themselves.
+
+    They decide which keys there are, so whatever composes the typed overrides needs them in front; empty without
+    `resume`.
+    """
+    resume = _typed(overrides, "resume")
+    if resume is None:
         return []
     try:
-        stored = load_yaml(RunFolder.open(resume[-1]).config)
+        stored = load_yaml(RunFolder.open(resume).config)
     except (ConfigError, RunFolderError):
         return []  # what is wrong with the folder is said where it is opened
-    return [f"hitl={stored.run.hitl.name}"]
+    choices = {"algo": stored.algo.algo.name, "hitl": stored.run.hitl.name}
+    return [f"{group}={name}" for group, name in choices.items() if _typed(overrides, group) is None]
+
+
+def _typed(overrides: Sequence[str], key: str) -> str | None:
+    """The text that a key is given, the last one of several; None where it is given none."""
+    found = None
+    for text in overrides:
+        if text.lstrip("+").startswith(f"{key}="):
+            try:
+                value = parse(text).value()
+            except ConfigError:
+                continue  # said where everything that was typed is checked
+            found = value if isinstance(value, str) else typed_value(text)
+    return found
 
 
 def _not_to_be_changed(overrides: Sequence[str], extra_config_dirs: Sequence[str | Path]) -> list[str]:
@@ -63,7 +80,8 @@ def _not_to_be_changed(overrides: Sequence[str], extra_config_dirs: Sequence[str
     resume = [override for override in overrides if override.lstrip("+").startswith("resume=")]
     for override in overrides:
         try:
-            typed = build_config([*resume, override] if override not in resume else resume, extra_config_dirs)
+            alone = [*resume, override] if override not in resume else resume
+            typed = build_config([*stored_choices(alone), *alone], extra_config_dirs)
         except ConfigError:
             continue
         if typed.run.resume is None:
@@ -86,7 +104,9 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
     changed = dict(old)
-    if "hitl" in keys:  # another mode has other keys
+    if _typed(overrides, "hitl") == stored.run.hitl.name:
+        keys = [key for key in keys if key != "hitl"]  # what it is already
+    elif "hitl" in keys:  # another mode has other keys
         changed = {key: value for key, value in old.items() if not key.startswith("hitl.")}
         changed |= {key: value for key, value in new.items() if key.startswith("hitl.")}
     refused = [
