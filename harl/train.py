@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 import hydra
@@ -15,6 +15,7 @@ from harl.config import config_dir, to_config
 from harl.config.help import help_text
 
 if TYPE_CHECKING:
+    from harl.buffers.demonstrations import Demonstration
     from harl.config import Config
     from harl.runners.command import Command, Outcome
 
@@ -52,14 +53,34 @@ def _run(config: Config) -> float | None:
     from harl.hitl import make_bridge
     from harl.runners.job import runner_for
 
+    recorded = _recorded(config)
     bridge = make_bridge(config.run.hitl)
     try:
         runner = runner_for(config, bridge)
-        runner.teach_recorded()
+        if recorded:
+            runner.teach(recorded)
         return runner.run()
     finally:
         if bridge is not None:
             bridge.close("the run is over")
+
+
+def _recorded(config: Config) -> list[Demonstration]:
+    """What `hitl.demonstrations` holds, refused before the run has a folder; a run that is continued has it already."""
+    from harl.config import ConfigError, PeopleConfig
+    from harl.hitl.recording.demonstrations import demonstrations
+    from harl.registry import make_envs
+
+    hitl = config.run.hitl
+    if not isinstance(hitl, PeopleConfig) or hitl.demonstrations is None or config.run.resume is not None:
+        return []
+    with closing(make_envs(config.env, 1)) as envs:
+        layout = envs.layout
+    found = demonstrations(hitl.demonstrations, layout)
+    problems = [f"hitl.demonstrations: {text}" for episode in found for text in episode.problems(layout)]
+    if problems:
+        raise ConfigError(problems)
+    return found
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from harl.buffers.demonstrations import Demonstration
 from harl.config import AlgoArgs, ConfigError, PeopleConfig, RunArgs
-from harl.envs.api import EnvStep, Layout
+from harl.envs.api import EnvStep
 from harl.hitl.bridge import Bridge
 from harl.hitl.learning import Family, Learning, PeopleWarning, resolve, unsupported
 from harl.registry import ALGORITHMS
@@ -22,7 +22,6 @@ class WithPeople:
     args: RunArgs
     algo_args: AlgoArgs
     bridge: Bridge | None
-    layout: Layout
     notices: list[str]
     family: ClassVar[Family]
     learning: Learning | None = None
@@ -31,37 +30,11 @@ class WithPeople:
     """Of the environments; None where they were brought back from a checkpoint."""
     people: People | None = None
     """The people whom the learners learn from, now or from recordings; None without any."""
-    _recorded: Sequence[Demonstration] = ()
-    """Episodes of `hitl.demonstrations` that are still to be learned from."""
 
     def people_problems(self) -> list[str]:
         """Why people cannot take part in this training as configured; empty if they can."""
         train, algo = self.algo_args.train, self.algo_args.algo.name
-        problems = unsupported(self.args.hitl, self.family, algo, train.n_rollout_threads, ALGORITHMS[algo].has_policy)
-        return [*problems, *self._read_recorded()]
-
-    def _read_recorded(self) -> list[str]:
-        """Read the configured recordings, before anything is written; returns why they cannot be learned from.
-
-        A run that is continued has them in its checkpoint.
-        """
-        hitl = self.args.hitl
-        if not isinstance(hitl, PeopleConfig) or hitl.demonstrations is None or self.args.resume is not None:
-            return []
-        from harl.hitl.recording.demonstrations import demonstrations
-
-        try:
-            self._recorded = demonstrations(hitl.demonstrations, self.layout)
-        except ConfigError as error:
-            return error.errors
-        found = dict.fromkeys(text for episode in self._recorded for text in episode.problems(self.layout))
-        return [f"hitl.demonstrations: {text}" for text in found]
-
-    def teach_recorded(self) -> None:
-        """Let the learners learn from the configured recordings, where there are any; see `teach`."""
-        recorded, self._recorded = self._recorded, ()
-        if recorded:
-            self.teach(recorded)
+        return unsupported(self.args.hitl, self.family, algo, train.n_rollout_threads, ALGORITHMS[algo].has_policy)
 
     def resolve_learning(self) -> list[str]:
         """Find out how is learned from people; returns what is to be said of it in the log."""
