@@ -68,12 +68,13 @@ def _run(config: Config) -> float | None:
 def _recorded(config: Config) -> list[Demonstration]:
     """What `hitl.demonstrations` holds, refused before the run has a folder; a run that is continued has it already."""
     from harl.config import ConfigError, PeopleConfig
-    from harl.hitl.recording.demonstrations import demonstrations
-    from harl.registry import make_envs
 
     hitl = config.run.hitl
     if not isinstance(hitl, PeopleConfig) or hitl.demonstrations is None or config.run.resume is not None:
         return []
+    from harl.hitl.recording.demonstrations import demonstrations
+    from harl.registry import make_envs
+
     with closing(make_envs(config.env, 1)) as envs:
         layout = envs.layout
     found = demonstrations(hitl.demonstrations, layout)

@@ -185,8 +185,14 @@ def test_importing_harl_loads_neither_torch_nor_hydra() -> None:
 
 def test_run_without_people_loads_no_code_for_them(tmp_path: Path) -> None:
     overrides = ["algo=happo", "env=mpe", "hitl=off", f"output_dir={tmp_path}", "train.n_rollout_threads=1"]
-    quiet = ["train.episode_length=2", "logger.tensorboard=false", "logger.progress=off"]
-    loaded = loaded_after(f"import harl, harl.train\nharl.make_runner({overrides + quiet!r}).close()")
+    quiet = ["train.episode_length=2", "train.num_env_steps=4", "eval.use_eval=false"]
+    quiet += ["logger.tensorboard=false", "logger.progress=off"]
+    command = ["harl.train", *overrides, *quiet]
+    loaded = loaded_after(
+        "import contextlib, sys, harl.train\n"
+        f"sys.argv = {command!r}\n"
+        "with contextlib.suppress(SystemExit):\n    harl.train.main()"
+    )
     assert "harl.runners.on_policy_ha_runner" in loaded
     people = {
         name for name in loaded if name.split(".")[0] in ("websockets", "aiohttp") or name.startswith("harl.hitl")
