@@ -148,7 +148,7 @@ class Leases:
         now = self.clock()
         with self.changed:
             for (env, index), seat in self.seats.items():
-                if seat.driver is None:
+                if seat.driver is None or seat.answered:
                     continue
                 agent = self.layout.agents[index]
                 if now - seat.heard > seat.ttl and seat.tapped is None:

@@ -102,6 +102,8 @@ class Seat:
     """When the driver last pressed something."""
     ttl: float = 0.5
     """Seconds after `heard` at which the lease expires."""
+    answered: bool = False
+    """The driver has done all that can be done until something newer is shown: no time-out ends the lease."""
     held: Held | None = None
     tapped: Held | None = None
     """What was pressed and let go again before a step was taken: it still acts once."""
@@ -112,12 +114,12 @@ class Seat:
         """Give the lease to a driver."""
         self.driver, self.mode, self.heard, self.moved, self.ttl = driver, mode, now, now, ttl
         self.held = self.tapped = None
-        self.leaving = False
+        self.leaving = self.answered = False
 
     def free(self) -> None:
         """End the lease."""
         self.driver = self.held = self.tapped = None
-        self.leaving = False
+        self.leaving = self.answered = False
 
     def press(self, held: Held, ttl: float) -> None:
         """The driver's device is in a new state."""

@@ -188,6 +188,81 @@ def test_who_acts_for_a_silent_person(tmp_path: Path, absent: str, acted: int, s
         assert [row[0] for row in run.source] == [Source.HUMAN, source, source, source]
 
 
+@pytest.mark.parametrize("limit", ["takeover__lease_ttl_ms", "takeover__idle_s"])
+@pytest.mark.parametrize("pace", ["lockstep", "realtime"])
+def test_an_answer_acts_however_long_the_run_learns_before_the_next_step(tmp_path: Path, pace: str, limit: str) -> None:
+    """Nothing newer is shown meanwhile, so that people have nothing to answer: no lease runs out."""
+    site = FakeSite()
+    site.people["spread"] = scripted(*[1] * 9)
+    site.queue.put(("spread", "A1"))
+    assert site.settings is not None
+    site.settings[2]["target_fps"] = 100_000.0  # every step is shown, also in realtime
+    with run_at(site, tmp_path, pace=pace, **{limit: 50 if limit.endswith("_ms") else 0.05}) as run:
+        seats, answered = run.bridge.room.seats, 0
+        while ("spread", "A1") not in site.closed:
+            run.step()
+            session, place, until = run.bridge.reception.session, run.bridge.room.position[0], time.monotonic() + 20
+            if session is None or not session.begun or session.finished:
+                continue
+            while (held := seats[0, 0].held) is None or (held.episode, held.step) != place:
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            answered += 1
+            time.sleep(0.15)
+        assert answered == STEPS - 1  # but for the first frame, which a step waits for in lockstep alone
+        assert [row[0] for row in run.executed[1:]] == [1] * answered
+        assert [row[0] for row in run.source[1:]] == [Source.HUMAN] * answered
+
+
+@pytest.mark.parametrize(("absent", "acted"), [("default", 0), ("previous", 2)])
+def test_who_stands_in_does_so_however_long_the_run_learns(tmp_path: Path, absent: str, acted: int) -> None:
+    site = FakeSite()
+    site.people["spread"] = scripted(2, None, None, None)
+    site.queue.put(("spread", "A1"))
+    with run_at(site, tmp_path, absent=absent, timeout_s=0.2, takeover__lease_ttl_ms=50) as run:
+        wait = run.bridge.wait_for_answers
+
+        def slowly(stopping: Any) -> bool | None:
+            found = wait(stopping)
+            time.sleep(0.15)
+            return found
+
+        run.bridge.wait_for_answers = slowly  # type: ignore[method-assign]
+        play(run, site, "A1")
+        assert [row[0] for row in run.executed] == [2, acted, acted, acted]
+
+
+def test_in_realtime_who_falls_silent_loses_the_agent(tmp_path: Path) -> None:
+    site, silent = FakeSite(), threading.Event()
+
+    def people(connection: ServerConnection, message: dict[str, Any]) -> None:
+        if "step" in message and not silent.is_set():
+            connection.send(batch(agent_0=2))
+
+    site.people["spread"] = people
+    site.queue.put(("spread", "A1"))
+    assert site.settings is not None
+    site.settings[2]["target_fps"] = 100_000.0
+    with run_at(site, tmp_path, pace="realtime", takeover__lease_ttl_ms=50) as run:
+        session, seats, until = None, run.bridge.room.seats, time.monotonic() + 20
+        while session is None or not session.begun:  # it takes the first step unseen, and shows what became of it
+            run.step()
+            session = run.bridge.reception.session
+        while (held := seats[0, 0].held) is None or held.step != 1:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        silent.set()
+        seen = session.frames
+        run.step()
+        while session.frames == seen:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        time.sleep(0.15)
+        run.step()
+        assert [row[0] for row in run.executed] == [4, 2, 4]
+        assert run.bridge.room.driver(0, 0) is None
+
+
 def test_inputs_that_are_no_actions_leave_the_agent_to_the_policy(tmp_path: Path) -> None:
     site = FakeSite()
     site.people["spread"] = scripted(batch(agent_0="up"), 17, 2, {"x": 1})

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from harl.hitl.room import Room
+from harl.hitl.seats import Seat
 from harl.hitl.sharpie_site.environments import UnfitAction, fit_action
 from harl.hitl.sharpie_site.messages import log
 from harl.hitl.sharpie_site.settings import Role
@@ -62,20 +63,32 @@ class SiteSeat:
             said = {"name": self.name, "agent": self.agent, "value": str(value)[:HINT_LENGTH], "seen": list(place)}
             room.events.append(("hint", {**said, "t": room.clock()}))
 
+    def asked(self, room: Room) -> None:
+        """A frame is on its way to them: who says nothing to it loses the agent in the usual time."""
+        with room.changed:
+            if (seat := self._own(room)) is not None and seat.answered:
+                seat.answered, seat.heard, seat.moved = False, room.clock(), room.clock()
+
     def missing(self, room: Room, absent: str) -> None:
         """No answer came. Where the policy is not to stand in, the lease is kept for what does."""
         if self.settings.inputs_type != "actions":
             return
         with room.changed:
-            seat = room.seats.get((room.config.env_index, self.index))
-            if absent != "policy" and not self.shared and (seat is None or seat.driver is None):
+            taken = room.seats.get((room.config.env_index, self.index))
+            if absent != "policy" and not self.shared and (taken is None or taken.driver is None):
                 self._request(room)
-                seat = room.seats[room.config.env_index, self.index]
-            if seat is None or seat.driver != self.who:
+            if (seat := self._own(room)) is None:
                 return
             seat.held = seat.tapped = None
-            seat.heard = seat.moved = room.clock() if absent != "policy" else float("-inf")
+            seat.answered = absent != "policy"
+            if absent == "policy":
+                seat.heard = float("-inf")
         self._driving = absent != "policy"
+
+    def _own(self, room: Room) -> Seat | None:
+        """The seat, where the person has the lease; needs the room's lock."""
+        seat = room.seats.get((room.config.env_index, self.index))
+        return seat if seat is not None and seat.driver == self.who else None
 
     def _request(self, room: Room) -> None:
         room.control(self.who, "request", self.agent, "hold")
@@ -96,12 +109,14 @@ class SiteSeat:
             self._request(room)
         lease = room.config.takeover.lease_ttl_ms
         room.input(self.who, self.agent, self.seq, *place, action, True, lease)
+        with room.changed:
+            if (seat := self._own(room)) is not None:
+                seat.answered = True  # a page answers frames, and nothing is shown while the run learns
 
     def _let_go_of_keys(self, room: Room) -> None:
         """What was held before does not act in place of what could not be understood."""
         with room.changed:
-            seat = room.seats.get((room.config.env_index, self.index))
-            if seat is not None and seat.driver == self.who:
+            if (seat := self._own(room)) is not None:
                 seat.held = seat.tapped = None
 
     def _columns(self, value: Any) -> list[float]:

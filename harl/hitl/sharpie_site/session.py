@@ -146,6 +146,9 @@ class Session:
                 self.people.settle()
                 self.people.clear()
                 self.frames += 1
+                if not self.lockstep:
+                    for seat in self.seats.values():
+                        seat.asked(self.room)
                 self.websocket.send(self._message(shot))
                 if shot.last:
                     answers = self.people.last()  # there is nothing left to do, but a step to judge
