@@ -53,26 +53,30 @@ def _run(config: Config) -> float | None:
     from harl.hitl import make_bridge
     from harl.runners.job import runner_for
 
-    recorded = _recorded(config)
+    recorded, remarks = _recorded(config)
     bridge = make_bridge(config.run.hitl)
     try:
         runner = runner_for(config, bridge)
         if recorded:
             runner.teach(recorded)
+            runner.notices += remarks
         return runner.run()
     finally:
         if bridge is not None:
             bridge.close("the run is over")
 
 
-def _recorded(config: Config) -> list[Demonstration]:
-    """What `hitl.demonstrations` holds, refused before the run has a folder; a run that is continued has it already."""
-    from harl.config import ConfigError, PeopleConfig
+def _recorded(config: Config) -> tuple[list[Demonstration], list[str]]:
+    """What `hitl.demonstrations` holds, and what is to be said of it; refused before the run has a folder.
+
+    A run that is continued has it already.
+    """
+    from harl.config import ConfigError, PeopleConfig, to_dict
 
     hitl = config.run.hitl
     if not isinstance(hitl, PeopleConfig) or hitl.demonstrations is None or config.run.resume is not None:
-        return []
-    from harl.hitl.recording.demonstrations import demonstrations
+        return [], []
+    from harl.hitl.recording.demonstrations import demonstrations, other_options
     from harl.registry import make_envs
 
     with closing(make_envs(config.env, 1)) as envs:
@@ -81,7 +85,8 @@ def _recorded(config: Config) -> list[Demonstration]:
     problems = [f"hitl.demonstrations: {text}" for episode in found for text in episode.problems(layout)]
     if problems:
         raise ConfigError(problems)
-    return found
+    others = other_options(hitl.demonstrations, to_dict(config)["env"])
+    return found, [f"hitl.demonstrations={hitl.demonstrations}: {text}" for text in others]
 
 
 def main() -> None:

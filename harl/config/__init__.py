@@ -50,7 +50,7 @@ from harl.config.schema import Config
 if TYPE_CHECKING:
     from harl.config.command_line import check_overrides
     from harl.config.composition import build_config, compose
-    from harl.config.convert import from_dict, load_yaml, save_yaml, to_config, to_dict, to_render_config
+    from harl.config.convert import flat, from_dict, load_yaml, save_yaml, to_config, to_dict, to_render_config
     from harl.config.overrides import expand_sweep, normalise_overrides
     from harl.config.tree import config_dir
 
@@ -60,6 +60,7 @@ _ON_DEMAND = {
     "compose": "composition",
     "config_dir": "tree",
     "expand_sweep": "overrides",
+    "flat": "convert",
     "from_dict": "convert",
     "load_yaml": "convert",
     "normalise_overrides": "overrides",
@@ -115,6 +116,7 @@ __all__ = [
     "compose",
     "config_dir",
     "expand_sweep",
+    "flat",
     "from_dict",
     "load_yaml",
     "nearest",

@@ -81,6 +81,17 @@ def to_dict(config: Config) -> dict[str, Any]:
     return {**_plain(config.run), **_plain(sections), "env": _plain(config.env)}
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dict with dotted keys; a section without any keys stands there as an empty dict."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.") or {f"{prefix}{key}": {}}
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 def save_yaml(path: Path, config: Config) -> None:
     """Write the configuration so that plain YAML readers and Hydra's own read the same values."""
     text = yaml.dump(to_dict(config), Dumper=_PortableDumper, sort_keys=False, allow_unicode=True, width=120)

@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from harl.config import flat
 from harl.experiment.run_folder import RunFolder
 
 SAME_EXPERIMENT = ("seed", "resume", "output_dir", "device", "logger", "checkpoint", "train.num_env_steps")
@@ -57,7 +58,7 @@ def read_curve(run: RunFolder, column: str) -> Curve:
 
 def experiments(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
     """Runs by a label that names what tells them apart, seeds aside: `happo, algo.time_limit=mask`."""
-    configs = [_flat(yaml.safe_load(run.config.read_text(encoding="utf-8"))) for run in runs]
+    configs = [flat(yaml.safe_load(run.config.read_text(encoding="utf-8"))) for run in runs]
     found: dict[str, list[RunFolder]] = {}
     for run, config in zip(runs, configs, strict=True):
         # What an algorithm or an environment brings with it is implied by its name.
@@ -84,10 +85,3 @@ def summarise(label: str, curves: Sequence[Curve]) -> Summary:
     several = len(curves) > 1
     std = table.std(0, ddof=1) if several else np.full(len(steps), np.nan)
     return Summary(label, steps, table.mean(0), std, len(curves))
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harl.config import Config, ConfigError, build_config, from_dict, load_yaml, portable_name, to_dict
+from harl.config import Config, ConfigError, build_config, flat, from_dict, load_yaml, portable_name, to_dict
 from harl.config.overrides import parse, typed_value
 from harl.experiment.run_folder import RunFolder, RunFolderError, find_runs
 from harl.runners import RUNNER_REGISTRY
@@ -20,6 +20,9 @@ CHANGEABLE = (
 )  # fmt: skip
 """Keys that may be given another value when a run is continued: they change how long it goes on and what it says of
 itself, not what it is."""
+
+FROM_THE_START = "hitl.demonstrations"
+"""What a run takes in as it begins, and has in its checkpoints."""
 
 _NOT_IDENTITY = ("resume", "output_dir", "logger", "checkpoint")
 """Sections in which two runs of one job may differ."""
@@ -102,7 +105,7 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
         ConfigError: a typed value differs from the stored one where it must not; all of them.
     """
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
-    old, new = _flat(to_dict(stored)), _flat(to_dict(typed))
+    old, new = flat(to_dict(stored)), flat(to_dict(typed))
     changed = dict(old)
     if _typed(overrides, "hitl") == stored.run.hitl.name:
         keys = [key for key in keys if key != "hitl"]  # what it is already
@@ -118,7 +121,12 @@ def continued(stored: Config, typed: Config, overrides: Sequence[str]) -> Config
         named = any(key == name or key.startswith((f"{name}.", f"{name.replace('/', '.')}.")) for name in keys)
         if not named or old.get(key) == new.get(key):
             continue
-        if key.startswith(CHANGEABLE):
+        if key == FROM_THE_START and new.get(key) is not None:
+            refused.append(
+                f"{key}={new[key]}: the run that is continued has {old.get(key)}; demonstrations are taken in when a "
+                f"run begins (start a new one, with init_from=<run folder> {key}=<folder>)"
+            )
+        elif key.startswith(CHANGEABLE):
             if key in new:
                 changed[key] = new[key]
         else:
@@ -175,16 +183,6 @@ def run_or_continue(config: Config, run: Callable[[Config], float | None]) -> tu
 
 def _identity(config: Config) -> dict[str, Any]:
     return {name: value for name, value in to_dict(config).items() if name not in _NOT_IDENTITY}
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.") or {f"{prefix}{key}": {}}
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

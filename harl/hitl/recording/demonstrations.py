@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from harl.buffers.demonstrations import Demonstration
-from harl.config import ConfigError
+from harl.config import ConfigError, flat
 from harl.envs.api import Layout
 from harl.hitl.recording.layout import differences
 from harl.hitl.recording.reading import RecordedEpisode
@@ -49,6 +50,25 @@ def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:
             ]
         )
     return found
+
+
+def other_options(path: str | Path, env: Mapping[str, Any]) -> list[str]:
+    """What the environments of recorded sessions had otherwise than the run that learns, one text for each option.
+
+    Their steps fit, so that it may be meant; but rewards and what follows an action may be others.
+
+    Args:
+        path: as for `demonstrations`.
+        env: section `env` of the run's configuration, as plain data.
+    """
+    found: dict[str, None] = {}
+    wanted = flat(env)
+    for session in find_sessions(path):
+        own = flat((session.facts.get("config") or {}).get("env", {}))
+        for key in sorted(own.keys() & wanted.keys()) if own else ():
+            if own[key] != wanted[key]:
+                found[f"recorded with env.{key}={own[key]}; this run has {wanted[key]}"] = None
+    return list(found)
 
 
 def usable(episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
