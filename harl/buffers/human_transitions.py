@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class HumanTransitions:
         gamma: discount factor of one step.
         generator: draws the samples; its state is saved with the transitions.
         device: where they live.
+        teachers: whose transitions each agent imitates, where they are imitated; None for its own alone.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class HumanTransitions:
         gamma: float,
         generator: torch.Generator,
         device: torch.device | str = "cpu",
+        teachers: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        self.layout, self.gamma, self.generator = layout, gamma, generator
+        self.layout, self.gamma, self.generator, self.teachers = layout, gamma, generator, teachers
         self._per_agent_values = layout.state_type == "FP"
         fields = [field for field in (*before_fields(layout), *after_fields(layout)) if field.name != "steps"]
         self._names = [field.name for field in fields]
@@ -90,7 +92,7 @@ class HumanTransitions:
         if bc_coef > 0:
             driven = rows["driven"].t().unsqueeze(-1).float()
             imitate = bc_coef * driven / driven.sum(1, keepdim=True).clamp(min=1.0)
-        return ReplayBatch(**values, index=torch.full_like(rows["step"], -1), imitate=imitate)
+        return ReplayBatch(**values, index=torch.full_like(rows["step"], -1), imitate=imitate, teachers=self.teachers)
 
     def mixed(self, batch: ReplayBatch, size: int, bc_coef: float = 0.0) -> ReplayBatch:
         """The batch with `size` transitions of this buffer behind its own; only they are imitated, see `sample`."""
@@ -102,7 +104,7 @@ class HumanTransitions:
                 values[name] = torch.cat([first, getattr(human, name)], dim=int(name in self._agents_first))
         if human.imitate is not None:
             values["imitate"] = torch.cat([torch.zeros_like(batch.valid), human.imitate], dim=1)
-        return ReplayBatch(**values)
+        return ReplayBatch(**values, teachers=human.teachers)
 
     def amend(self, env: int, step: int, gains: NDArray[Any]) -> None:
         """Add to the reward of a step, in every sum that contains it.

@@ -7,6 +7,7 @@ an episode are never confused with the first ones of the next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,6 +52,8 @@ class ReplayBatch:
     """(B,) int64, the rows of the buffer."""
     imitate: Tensor | None = None
     """(A, B, 1): weight of −log π(action | obs) in the agent's loss, above 0 where a person drove it, or None."""
+    teachers: Sequence[Sequence[int]] | None = None
+    """Whose rows of `imitate` each agent imitates; None for its own alone."""
 
 
 class Seen(Protocol):

@@ -180,6 +180,8 @@ class Learning:
     def notices(self) -> list[str]:
         """What a user should know of this choice."""
         said = {"silent": SILENT, "rlif": RLIF}.get(self.mode.name)
+        if self.mode.imitated and not self.options.bc_coef:
+            said = "hitl.takeover.bc_coef=0: nothing is imitated"
         return [f"people in the loop: {self.mode.name} ({self.mode.summary})", *([said] if said else [])]
 
 
@@ -231,6 +233,11 @@ def unsupported(
         )
     else:
         learning = resolve(config, family, has_policy)
+        if config.takeover.bc_filter != "none" and learning.mode.imitated and family == "off_policy":
+            problems.append(
+                f"hitl.takeover.bc_filter={config.takeover.bc_filter}: hitl.takeover.learn={name} imitates off-policy, "
+                "where there are no advantages; allowed: none"
+            )
         if config.demonstrations is not None and not learning.mode.remembers:
             problems.append(learning.useless_demonstrations)
         if learning.mode.imitated and learning.mode.sampled and not config.takeover.demo_fraction:

@@ -37,7 +37,13 @@ class OffPolicyPeople(People):
         if learning.mode.sampled:
             generator = torch.Generator().manual_seed(runner.seeds.integer(Purpose.DEMONSTRATIONS))
             self.second = HumanTransitions(
-                self.layout, learning.options.buffer_size, runner.algo.gamma, generator, runner.device
+                self.layout,
+                learning.options.buffer_size,
+                runner.algo.gamma,
+                generator,
+                runner.device,
+                # Agents that share one policy imitate all of them anyway, each its own part of the batch.
+                None if runner.algo.share_param else [self.teachers(i) for i in range(self.layout.num_agents)],
             )
         self._forget_back: dict[int, int] = {}
         """Environments whose episode was discarded in this step: how many steps it has before this one."""

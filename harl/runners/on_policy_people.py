@@ -204,24 +204,13 @@ class OnPolicyPeople(People):
         weight = self.learning.weight(runner.iteration / runner.iterations)
         if self.human_steps is None or weight <= 0:
             return None
-        places = self.human_steps.of(self.teachers(agent))
+        places = self.human_steps.of(list(range(self.layout.num_agents)) if algo.share_param else self.teachers(agent))
         if not len(places):
             return None
         self.counts.mean({"people/bc_coef": weight, "people/imitated_steps": float(len(self.human_steps))})
         rows = runner.iteration_steps * (self.layout.num_agents if algo.share_param else 1)
         parts = algo.actor_num_mini_batch if isinstance(algo, MinibatchConfig) else 1
         return Lesson(partial(self.human_steps.draw, places, -(-rows // parts), agent), weight)
-
-    def teachers(self, agent: int) -> list[int]:
-        """Agents whose human steps this one imitates: its own, or with `bc_agents: all` all of equal spaces."""
-        layout = self.layout
-        everyone = range(layout.num_agents)
-        if self.runner.algo.share_param:
-            return list(everyone)
-        if self.learning.options.bc_agents == "same":
-            return [agent]
-        spaces_of = [(layout.observation_spaces[i], layout.action_spaces[i]) for i in everyone]
-        return [i for i in everyone if spaces_of[i] == spaces_of[agent]]
 
     def teach(self, demonstrations: Iterable[Demonstration]) -> int:
         if self.human_steps is None:

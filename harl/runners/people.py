@@ -202,6 +202,15 @@ class People(ABC):
         )
         self.bridge.attach(stage, first)
 
+    def teachers(self, agent: int) -> list[int]:
+        """Agents whose human steps one with a policy of its own imitates: its own, or those of all with its spaces."""
+        layout = self.layout
+        everyone = range(layout.num_agents)
+        if self.learning.options.bc_agents == "same":
+            return [agent]
+        spaces_of = [(layout.observation_spaces[i], layout.action_spaces[i]) for i in everyone]
+        return [i for i in everyone if spaces_of[i] == spaces_of[agent]]
+
     def restart(self) -> None:
         """The environments were reset from outside."""
         self.source = self.before = self._policies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,42 @@ def test_values_of_each_agent_and_shared_policies(tmp_path: Path) -> None:
     shared = taught(tmp_path / "shared", "maddpg", "Identity", "algo.share_param=true", "hitl.takeover.bc_coef=4")
     assert distance(shared, "Identity") == distance(shared, "Identity", agent=1) == 0.0
     assert any("share one policy" in notice for notice in shared.notices)
+
+
+@pytest.mark.parametrize("algo", IMITATING)
+def test_agents_of_equal_spaces_can_all_become_what_one_was_shown(tmp_path: Path, algo: str) -> None:
+    runner = taught(tmp_path, algo, "Identity", "hitl.takeover.bc_agents=all", "hitl.takeover.bc_coef=4")
+    assert distance(runner, "Identity") == distance(runner, "Identity", agent=1) == 0.0
+
+
+def test_what_all_imitate_is_the_mean_of_what_each_was_shown(tmp_path: Path) -> None:
+    given = ("hitl.takeover.bc_agents=all", "hitl.takeover.bc_anneal=false", "algo.batch_size=8")
+    runner = collect(tmp_path, Scripted(DRIVEN), IMITATE, *given)
+    batch = people_of(runner).sample(8)
+    assert batch.imitate is not None
+    assert batch.teachers == [[0, 1], [0, 1]]
+    actor = runner.team.own[0]
+    found = {}
+    for name, teachers in {"both": [0, 1], "first": [0], "second": [1]}.items():
+        actor.optimizer.zero_grad()
+        actor.imitate(0, dataclasses.replace(batch, teachers=[teachers, teachers]))
+        found[name] = torch.cat([parameter.grad.flatten() for parameter in actor.parameters])
+    assert found["first"].abs().max() > 0
+    assert found["second"].abs().max() > 0
+    torch.testing.assert_close(found["both"], (found["first"] + found["second"]) / 2)
+
+
+def test_agents_of_other_spaces_do_not_imitate(tmp_path: Path) -> None:
+    runner = collect(tmp_path, Scripted(), IMITATE, "hitl.takeover.bc_agents=all", *world("Hetero"))
+    assert people_of(runner).sample(8).teachers is None  # nobody has driven yet
+    assert people_of(runner).second.teachers == [[i] for i in range(runner.layout.num_agents)]
+
+
+def test_options_that_imitation_cannot_have_here_are_refused_or_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"bc_filter=advantage: hitl.takeover.learn=rlpd_bc .*allowed: none"):
+        off_policy(tmp_path, Scripted(), "hasac", *IDENTITY, PEOPLE, IMITATE, "hitl.takeover.bc_filter=advantage")
+    runner = off_policy(tmp_path, Scripted(), "hasac", *IDENTITY, PEOPLE, IMITATE, "hitl.takeover.bc_coef=0")
+    assert "hitl.takeover.bc_coef=0: nothing is imitated" in runner.notices
 
 
 def test_rows_of_the_second_buffer_are_imitated_by_those_who_were_driven(tmp_path: Path) -> None:

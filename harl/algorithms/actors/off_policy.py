@@ -117,11 +117,11 @@ class OffPolicyActor(ABC):
         return {"policy_loss": total, **imitation, "actor_grad_norm": self.optimizer.step()}
 
     def imitate(self, i: int, batch: ReplayBatch, sharing: int = 1) -> Tensor | None:
-        """Add the gradient of −Σ weight · log π(a | o) over the rows in which a person drove agent i.
+        """Add the gradient of −Σ weight · log π(a | o) over the rows in which a person drove agent i, or its teachers.
 
-        With weights that add up to β it is β times a mean: the behaviour cloning that Nair et al. (2018, arXiv
-        1709.10089) add to the loss of the actor, without their filter by Q; with a β that falls, as in DAPG (Rajeswaran
-        et al. 2018, arXiv 1709.10087).
+        With weights that add up to β it is β times a mean (with several teachers, the mean of their means): the
+        behaviour cloning that Nair et al. (2018, arXiv 1709.10089) add to the loss of the actor, without their filter
+        by Q; with a β that falls, as in DAPG (Rajeswaran et al. 2018, arXiv 1709.10087).
 
         Args:
             i: whose rows, and whose columns of the batch.
@@ -133,19 +133,25 @@ class OffPolicyActor(ABC):
         """
         if batch.imitate is None:
             return None
-        rows = batch.imitate[i, :, 0].nonzero()[:, 0]
-        if not len(rows):
+        losses, total = [], batch.imitate.new_zeros(())
+        for teacher in (i,) if batch.teachers is None else batch.teachers[i]:
+            rows = batch.imitate[teacher, :, 0].nonzero()[:, 0]
+            if not len(rows):
+                continue
+            mask = self.own_mask(batch.available_actions, teacher)
+            found = self.likelihood(
+                self.own(batch.obs, teacher)[rows],
+                None if mask is None else mask[rows],
+                batch.actions[teacher, rows, : self.code.columns],
+            )
+            weights = batch.imitate[teacher, rows]
+            losses.append(-(weights * found).sum())
+            total = total + weights.sum()
+        if not losses:
             return None
-        mask = self.own_mask(batch.available_actions, i)
-        found = self.likelihood(
-            self.own(batch.obs, i)[rows],
-            None if mask is None else mask[rows],
-            batch.actions[i, rows, : self.code.columns],
-        )
-        weights = batch.imitate[i, rows]
-        loss = -(weights * found).sum()
-        torch.autograd.backward(loss / sharing, inputs=self.parameters)
-        return loss.detach() / weights.sum()
+        loss = torch.stack(losses).sum()
+        torch.autograd.backward(loss / (len(losses) * sharing), inputs=self.parameters)
+        return loss.detach() / total
 
     @torch.no_grad()
     def entry_before(self, i: int, batch: ReplayBatch) -> Tensor:
