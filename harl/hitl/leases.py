@@ -261,7 +261,8 @@ class Leases:
     def _tell_control(self, env: int, agent: str, state: str, holder: str, reason: str, who: str | None = None) -> None:
         message = {"type": "control", "agent": agent, "env": env, "state": state, "holder": holder, "reason": reason}
         self.outbox.post(message, who, env)
-        self._count(f"lease_{state}", agent=agent, env=env, name=holder, reason=reason)
+        whose = {"name": holder} if who is None else {"name": self._name(who), "holder": holder}
+        self._count(f"lease_{state}", agent=agent, env=env, **whose, reason=reason)
 
     def _ack(
         self,

@@ -89,6 +89,8 @@ def test_one_driver_an_agent_and_the_second_one_is_told_who(clock):
     made.control("t", "request", "mover", "hold")
     (denied,) = messages(made, "control")
     assert (denied["state"], denied["holder"]) == ("denied", "carol")
+    (noted,) = [fields for kind, fields in made.drain_events() if kind == "lease_denied"]
+    assert (noted["name"], noted["holder"]) == ("tess", "carol")
     made.control("t", "request", "talker", "hold")
     assert made.driver(0, 1) == "tess"
 
