@@ -204,6 +204,9 @@ class Leases:
             for index in range(self.layout.num_agents):
                 seat = self.seats.get((env, index))
                 if seat is not None:
+                    if seat.driver is not None:
+                        person = self.people.get(seat.driver)
+                        self._lapse(self.layout.agents[index], seat, person, "episode_over", "the episode ended")
                     seat.forget_episode()
 
     # Within.
@@ -254,9 +257,20 @@ class Leases:
     def _free(self, env: int, agent: str, seat: Seat, state: str, reason: str, person: Person | None = None) -> None:
         who = seat.driver
         assert who is not None
-        holder = person.name if person is not None else self._name(who)
+        person = person or self.people.get(who)
+        holder = "somebody" if person is None else person.name
+        self._lapse(agent, seat, person, state, reason)
         seat.free()
         self._tell_control(env, agent, state, holder, reason)
+
+    def _lapse(self, agent: str, seat: Seat, person: Person | None, state: str, reason: str) -> None:
+        """What the driver holds will not act any more: say so where no step was ever taken with it."""
+        held = seat.next()
+        if person is None or held is None or not held.pressed or held.used or held.told:
+            return
+        held.told = True
+        self._ack(person.who, agent, held.seq, "stale", f"{reason} before a step was taken with it")
+        self._reject(person, agent, held.seq, state)
 
     def _tell_control(self, env: int, agent: str, state: str, holder: str, reason: str, who: str | None = None) -> None:
         message = {"type": "control", "agent": agent, "env": env, "state": state, "holder": holder, "reason": reason}

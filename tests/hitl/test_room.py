@@ -82,6 +82,33 @@ def test_a_key_that_has_acted_is_not_latched_when_it_is_repeated_and_let_go(cloc
     assert made.take(0, MASKS)[0].held.action is None
 
 
+ENDS = {
+    "released": lambda made, clock: made.control("c", "release", "mover", "hold"),
+    "expired": lambda made, clock: (setattr(clock, "now", clock.now + 1.0), made.expire()),
+    "revoked": lambda made, clock: made.control("t", "revoke", "mover", "hold"),
+    "episode_over": lambda made, clock: made.episode_over(0),
+    "left": lambda made, clock: made.leave("c", "closed"),
+}
+
+
+@pytest.mark.parametrize("acted", [False, True])
+@pytest.mark.parametrize("how", list(ENDS))
+def test_an_action_whose_turn_never_came_is_told_and_noted(clock, how, acted):
+    made = room(clock)
+    made.people["t"].role = "admin"
+    made.control("c", "request", "mover", "hold")
+    press(made, 3, 1)
+    if acted:
+        made.take(0, MASKS)
+    made.outbox.take()
+    made.drain_events()
+    ENDS[how](made, clock)
+    noted = [(f["name"], f["seq"], f["reason"]) for kind, f in made.drain_events() if kind == "rejected"]
+    assert noted == [] if acted else [("carol", 1, {"left": "released"}.get(how, how))]
+    assert [ack["status"] for ack in messages(made, "ack")] == ([] if acted else ["stale"])
+    assert made.take(0, MASKS) == []
+
+
 def test_one_driver_an_agent_and_the_second_one_is_told_who(clock):
     made = room(clock)
     made.control("c", "request", "mover", "hold")
