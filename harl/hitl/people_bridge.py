@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 
-ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "lost the connection", "back": "is back"}
+ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "is away: the connection is closed", "back": "is back"}
 """What is said in the log of the run."""
 STRANGER = "somebody who has not agreed to the terms"
 """Of whom nothing is recorded, the pseudonym neither."""
