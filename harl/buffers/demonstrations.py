@@ -44,6 +44,8 @@ class Demonstration:
     """Like `available_actions`, after the step."""
     human: NDArray[np.bool_]
     """(T, A) whether a person drove the agent."""
+    seen_ago: NDArray[Any] | None = None
+    """(T, A) steps since the state that the person had seen, where known; see `Override.seen_ago`."""
     ended: bool
     """Whether the episode was over with the last step; a part of one goes on."""
 

@@ -59,7 +59,7 @@ class HumanTransitions:
             envs, steps: (B,) int64: where (-1 for recordings), and the count of environment steps before each.
             lengths: (B,) int64: how many steps of its environment each sum of rewards covers.
             apart: environment steps between two steps of one environment.
-            driven: (B, A) bool: whom people drove. Actions that the agent could not do are not imitated.
+            driven: (B, A) bool: whose actions may be imitated. Those that the agent could not do are not.
         """
         names = [name for name in self._names if getattr(batch, name) is not None]
         rows = {name: self._turned(name, getattr(batch, name)) for name in names}

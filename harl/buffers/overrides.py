@@ -26,6 +26,8 @@ class Overrides:
         """(T, N, A) who decided, as `harl.hitl.bridge.Source`; 0 = the policy, and agents that had left."""
         self.proposals = torch.zeros(*head, layout.action_dim, device=device)
         """(T, N, A, action_dim) samples of the policies where somebody else decided, as drawn; 0 elsewhere."""
+        self.unseen = np.zeros(head, np.bool_)
+        """(T, N, A) steps of people that are not imitated: they had not seen what they acted on."""
         self.discarded = np.zeros(head[:2], np.bool_)
         """(T, N) steps that must not be learned from."""
         self.any = False
@@ -34,7 +36,7 @@ class Overrides:
     def clear(self) -> None:
         """Start the next rollout."""
         if self.any:
-            self.source[...], self.discarded[...], self.any = 0, False, False
+            self.source[...], self.unseen[...], self.discarded[...], self.any = 0, False, False, False
             self.proposals.zero_()
 
     def trace(self, per_agent_values: bool) -> Tensor | None:
@@ -57,6 +59,7 @@ class Overrides:
         return {
             "source": self.source[:t].copy(),
             "proposals": self.proposals[:t].cpu().clone(),
+            "unseen": self.unseen[:t].copy(),
             "discarded": self.discarded[:t].copy(),
             "any": self.any,
         }
@@ -65,4 +68,5 @@ class Overrides:
         """Continue with what `get_state` gave."""
         t = len(state["source"])
         self.source[:t], self.discarded[:t], self.any = state["source"], state["discarded"], state["any"]
+        self.unseen[:t] = state.get("unseen", False)  # checkpoints from before it was known have none
         self.proposals[:t].copy_(state["proposals"])

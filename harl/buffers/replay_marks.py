@@ -22,6 +22,8 @@ class PeopleMarks:
         self.device, self.num_envs = device, num_envs
         self.driven = np.zeros((slots, num_envs, num_agents), np.bool_)
         """Whether a person drove the agent."""
+        self.unseen = np.zeros_like(self.driven)
+        """Whether the person had not seen what they acted on, so that it is not imitated."""
         self._forgotten = np.zeros(slots * num_envs, np.bool_)
         self.forgotten_count = 0
         """Rows that must not be drawn."""
@@ -29,7 +31,7 @@ class PeopleMarks:
 
     def clear(self, slot: int) -> None:
         """Forget the marks of a slot: it gets a new step."""
-        self.driven[slot] = False
+        self.driven[slot] = self.unseen[slot] = False
         self._remembered = None
         if self.forgotten_count:
             rows = self._forgotten[slot * self.num_envs : (slot + 1) * self.num_envs]
@@ -54,9 +56,10 @@ class PeopleMarks:
 
     def get_state(self) -> dict[str, Any]:
         """The marks, for a checkpoint."""
-        return {"driven": self.driven.copy(), "forgotten": self._forgotten.copy()}
+        return {"driven": self.driven.copy(), "unseen": self.unseen.copy(), "forgotten": self._forgotten.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue with the marks of a checkpoint."""
         self.driven[...], self._forgotten[...] = state["driven"], state["forgotten"]
+        self.unseen[...] = state.get("unseen", False)  # checkpoints from before it was known have none
         self.forgotten_count, self._remembered = int(self._forgotten.sum()), None

@@ -13,6 +13,7 @@ REWARD_MODES = ("shape", "replace", "log")
 
 LEARNING_KEYS = (
     *("takeover.learn", "takeover.bc_coef", "takeover.bc_anneal", "takeover.bc_filter", "takeover.bc_agents"),
+    "takeover.bc_max_age",
     *("takeover.cut_trace", "takeover.value_mask", "takeover.takeover_penalty", "takeover.demo_fraction"),
     *("takeover.buffer_size", "reward.learn", "reward.weight", "reward.anneal", "demonstrations"),
 )
@@ -43,6 +44,8 @@ class TakeoverConfig:
     """Imitate every human step, or those with a positive advantage."""
     bc_agents: str = field(metadata=limits(choices=("same", "all")))
     """Who imitates a human step: the agent that was driven, or all."""
+    bc_max_age: int | None = field(metadata=limits(at_least=0))
+    """Most steps between what the driver had seen and a step that is imitated; None = any."""
     cut_trace: bool
     """End the traces of advantages at handovers."""
     value_mask: bool

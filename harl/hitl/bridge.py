@@ -42,6 +42,8 @@ class Override(NamedTuple):
     """(N, A) `Source` of each; None where the policies decided everything."""
     policy_mask: FloatArray | None
     """(N, A, 1). 0 where somebody else than the policy decided; None where the policies decided everything."""
+    seen_ago: NDArray[np.int64] | None = None
+    """(N, A) steps since what the driver had seen, 0 where nobody drives; None where that is not known."""
 
 
 class Credit(NamedTuple):

@@ -264,6 +264,7 @@ _PLAIN_OPTIONS = TakeoverConfig(
     bc_anneal=False,
     bc_filter="none",
     bc_agents="same",
+    bc_max_age=None,
     cut_trace=True,
     value_mask=False,
     takeover_penalty=0.0,

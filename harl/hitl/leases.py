@@ -26,6 +26,10 @@ class Drive(NamedTuple):
     name: str
     rtt_ms: float | None
 
+    def seen_ago(self, episode: int, step: int) -> int:
+        """Steps that have passed since what the driver has seen; more than the episode has, where it was before it."""
+        return step - self.held.step if self.held.episode == episode else step + 1
+
 
 class Leases:
     """The part of a room that knows who is there and who drives; see `Room`."""

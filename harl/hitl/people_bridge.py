@@ -30,7 +30,12 @@ log = logging.getLogger(__name__)
 RATE_STEPS = 2000
 """Steps of the shown environment over which the share of human steps is counted."""
 
-ARRIVALS = {"connect": "came in", "disconnect": "has left", "away": "is away: the connection is closed", "back": "is back"}
+ARRIVALS = {
+    "connect": "came in",
+    "disconnect": "has left",
+    "away": "is away: the connection is closed",
+    "back": "is back",
+}
 """What is said in the log of the run."""
 STRANGER = "somebody who has not agreed to the terms"
 """Of whom nothing is recorded, the pseudonym neither."""
@@ -163,7 +168,7 @@ class PeopleBridge(Bridge):
         missed = room.pace.hold(stage.stopping, self._meanwhile)
         room.expire()
         previous = self.actions
-        actions, source = proposed, self._policies
+        actions, source, ago = proposed, self._policies, np.zeros(self.source.shape, np.int64)
         for env in sorted(room.driven()):
             drives = room.take(env, None if available_actions is None else available_actions[env])
             if drives:
@@ -175,6 +180,7 @@ class PeopleBridge(Bridge):
                 held = drive.held.action
                 actions[env, drive.agent, :width] = self.idle_actions[drive.agent] if held is None else held
                 source[env, drive.agent] = Source.HUMAN
+                ago[env, drive.agent] = drive.seen_ago(*room.position[env])
             if missed:
                 self._stand_in(env, previous, actions, source)
         self.actions, self.source = actions, source
@@ -185,7 +191,7 @@ class PeopleBridge(Bridge):
         if actions is proposed or not source.any():
             return Override(proposed, None, None)
         mask = (source == Source.POLICY).astype(np.float32)[..., None]
-        return Override(actions, source, mask)
+        return Override(actions, source, mask, ago)
 
     def override_rewards(self, env_steps: int, rewards: FloatArray) -> tuple[FloatArray, Sequence[Credit]]:
         """See `Bridge`."""

@@ -103,7 +103,10 @@ class OffPolicyPeople(People):
         """Note who was driven, and what a takeover takes from the step before it."""
         people = self.buffer.people
         if people is not None and np.count_nonzero(self.source):
-            people.driven[(self.buffer.head - 1) % self.buffer.slots] = self.source == Source.HUMAN
+            slot = (self.buffer.head - 1) % self.buffer.slots
+            people.driven[slot] = self.source == Source.HUMAN
+            if self.unseen is not None:
+                people.unseen[slot] = self.unseen
         penalty = self.learning.options.takeover_penalty if self.learning.mode.earns == "reward" else 1.0
         if penalty:
             for env, agent in self.takeovers():
@@ -136,7 +139,7 @@ class OffPolicyPeople(People):
                 taken_at,
                 buffer.lengths(index),
                 self.num_envs,
-                torch.from_numpy(people.driven[slot][rows - slot * self.num_envs]).to(buffer.device),
+                torch.from_numpy((people.driven & ~people.unseen)[slot][rows - slot * self.num_envs]).to(buffer.device),
             )
 
     def forget(self, env: int) -> None:
@@ -200,11 +203,13 @@ class OffPolicyPeople(People):
             if t and (episode.human[t] != episode.human[t - 1]).any():
                 buffer.end_sums(np.ones(1, np.bool_))
             buffer.insert(episode.before(t), episode.actions[t].astype(np.float32)[None], episode.after(t))
-        driven = torch.from_numpy(episode.human & episode.active).to(buffer.device)
-        human = driven.any(1).nonzero()[:, 0]
+        driven = episode.human & episode.active
+        human = torch.from_numpy(np.flatnonzero(driven.any(1))).to(buffer.device)
         if len(human):
             nowhere = torch.full_like(human, -1)
-            second.add(buffer.gather(human), nowhere, nowhere, buffer.lengths(human), 1, driven[human])
+            unseen = self.is_unseen(episode.seen_ago)
+            imitated = torch.from_numpy(driven if unseen is None else driven & ~unseen).to(buffer.device)
+            second.add(buffer.gather(human), nowhere, nowhere, buffer.lengths(human), 1, imitated[human])
         return len(human)
 
     def get_state(self) -> dict[str, Any]:

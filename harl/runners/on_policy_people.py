@@ -70,6 +70,8 @@ class OnPolicyPeople(People):
         others = torch.from_numpy(self.source > 0).unsqueeze(-1).to(driven.device)
         self.overrides.any = True
         self.overrides.source[t] = self.source
+        if self.unseen is not None:
+            self.overrides.unseen[t] = self.unseen
         self.overrides.proposals[t] = torch.where(others, collected.actions, 0.0)
         collected.actions.copy_(torch.where(others, driven, collected.actions))
         index = torch.from_numpy(envs).to(driven.device)
@@ -165,7 +167,8 @@ class OnPolicyPeople(People):
         buffer = self.runner.buffer
         left_out = self.overrides.discarded[..., None] | np.zeros(self.overrides.source.shape, np.bool_)
         if self.human_steps is not None:
-            self._keep(self.human_steps, advantages, (self.overrides.source == Source.HUMAN) & ~left_out)
+            left_out_of_it = left_out | self.overrides.unseen
+            self._keep(self.human_steps, advantages, (self.overrides.source == Source.HUMAN) & ~left_out_of_it)
         if self.learning.options.value_mask:
             left_out |= self.overrides.source > 0
         if left_out.any():
@@ -218,7 +221,9 @@ class OnPolicyPeople(People):
         found = 0
         for episode in demonstrations:
             self.check(episode)
-            steps, agents = np.nonzero(episode.human & episode.active)
+            unseen = self.is_unseen(episode.seen_ago)
+            imitated = episode.human & episode.active
+            steps, agents = np.nonzero(imitated if unseen is None else imitated & ~unseen)
             masks = episode.available_actions
             self.human_steps.add(
                 torch.from_numpy(np.ascontiguousarray(episode.obs[steps, agents])).to(self.runner.buffer.obs),

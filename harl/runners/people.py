@@ -49,6 +49,8 @@ class People(ABC):
         """(N, A) `source` where the policies decide everything; not written to."""
         self.source = self._policies
         """(N, A) who decides the step under way, see `Source`; `POLICY` for agents that have left."""
+        self.unseen: BoolArray | None = None
+        """(N, A) where a person had not seen what they act on in it, see `is_unseen`."""
         self.before = self._policies
         """(N, A) the same of the step before."""
         self.fresh = np.ones(self.num_envs, np.bool_)
@@ -102,11 +104,17 @@ class People(ABC):
         others = (override.policy_mask[..., 0] == 0) & active()
         source = np.int8(Source.HUMAN) if override.source is None else override.source
         self.source = np.where(others, source, np.int8(Source.POLICY)).astype(np.int8)
+        self.unseen = self.is_unseen(override.seen_ago)
         if not np.count_nonzero(self.source):
             return False
         self.tracker.touch(np.any(self.source, axis=1, keepdims=False))
         self.counts.drove(self.source == Source.HUMAN, len(self.takeovers()))
         return True
+
+    def is_unseen(self, seen_ago: NDArray[Any] | None) -> BoolArray | None:
+        """Where what the driver had seen was too old for the step to be imitated; None where that is nowhere."""
+        limit = self.learning.options.bc_max_age
+        return None if limit is None or seen_ago is None else seen_ago > limit
 
     def executable(self, actions: FloatArray) -> FloatArray:
         """Actions (N, A, action_dim) within each agent's own bounds."""

@@ -38,6 +38,7 @@ class Scripted:
         discards: number of the step → environments.
         late: number of the step after the last one of a rollout → amendments before it is learned from.
         late_discards: the same → environments.
+        seen_ago: number of the step → how many steps ago all drivers have seen what they act on.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Scripted:
         discards: Mapping[int, Sequence[int]] | None = None,
         late: Mapping[int, Sequence[Credit]] | None = None,
         late_discards: Mapping[int, Sequence[int]] | None = None,
+        seen_ago: Mapping[int, int] | None = None,
     ) -> None:
+        self._seen_ago = seen_ago or {}
         self._drive, self._rewards = drive, rewards
         self._credits, self._discards, self._late = credits or {}, discards or {}, late or {}
         self._late_discards = late_discards or {}
@@ -92,7 +95,8 @@ class Scripted:
             source[env, agent] = who
         self.human[-1] = source == Source.HUMAN
         self.executed.append(actions.copy())
-        return Override(actions, source, (source == 0).astype(np.float32)[..., None])
+        seen_ago = np.where(source > 0, self._seen_ago.get(self.step, 0), 0)
+        return Override(actions, source, (source == 0).astype(np.float32)[..., None], seen_ago)
 
     def override_rewards(self, env_steps: int, rewards: FloatArray) -> tuple[FloatArray, Sequence[Credit]]:
         assert env_steps == self.asked[-1]

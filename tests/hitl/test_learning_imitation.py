@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,34 @@ def test_only_human_steps_are_imitated_by_the_agent_that_was_driven(tmp_path: Pa
     everyone.compute()
     people_of(everyone).prepare(everyone.advantages)
     assert len(people_of(everyone).lesson(0).draw().obs) == 6
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("null", 6), ("2", 6), ("1", 4), ("0", 2)])
+def test_what_was_done_without_having_seen_it_is_not_imitated(tmp_path: Path, limit: str, kept: int) -> None:
+    """A key that was held on while steps passed unseen: 0, 1 and 2 of them. It is no step of the policy either way."""
+    bridge = Scripted(DRIVEN, seen_ago={4: 1, 5: 2})
+    runner = collect(tmp_path, bridge, f"hitl.takeover.bc_max_age={limit}")
+    runner.compute()
+    people = people_of(runner)
+    people.prepare(runner.advantages)
+    assert len(people.human_steps) == kept
+    np.testing.assert_array_equal(runner.buffer.policy_mask[..., 0] == 0, driven_mask())
+    state = people.overrides.get_state(10)
+    people.overrides.clear()
+    assert not people.overrides.unseen.any()
+    people.overrides.set_state(state)
+    assert people.overrides.unseen.sum() == 6 - kept
+    people.overrides.set_state({key: value for key, value in state.items() if key != "unseen"})
+    assert not people.overrides.unseen.any()
+
+
+def test_recorded_steps_that_were_not_seen_are_not_imitated(tmp_path: Path) -> None:
+    runner = collect(tmp_path, Scripted(), "hitl.takeover.bc_max_age=0")
+    episode = recorded()
+    ago = np.zeros_like(episode.actions[..., 0], np.int64)
+    ago[3] = 1
+    assert people_of(runner).teach([dataclasses.replace(episode, seen_ago=ago)]) == 2
+    assert people_of(runner).teach([episode]) == 3, "where it is not known, all are"
 
 
 def test_gradient_of_imitation_is_that_of_the_mean_log_probability(tmp_path: Path) -> None:

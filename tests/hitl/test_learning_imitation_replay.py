@@ -114,6 +114,32 @@ def test_agents_of_other_spaces_do_not_imitate(tmp_path: Path) -> None:
     assert people_of(runner).second.teachers == [[i] for i in range(runner.layout.num_agents)]
 
 
+@pytest.mark.parametrize(("limit", "kept"), [("null", 6), ("1", 4), ("0", 2)])
+def test_what_was_done_without_having_seen_it_is_replayed_but_not_imitated(
+    tmp_path: Path, limit: str, kept: int
+) -> None:
+    bridge = Scripted(DRIVEN, seen_ago={4: 1, 5: 2})
+    runner = collect(tmp_path, bridge, IMITATE, f"hitl.takeover.bc_max_age={limit}")
+    second = people_of(runner).second
+    assert len(second) == 6
+    assert second.get_state()["rows"]["tensors"]["driven"].sum() == kept
+    marks = runner.buffer.people
+    assert marks is not None
+    state = marks.get_state()
+    assert state["unseen"].sum() == 6 - kept
+    marks.set_state({key: value for key, value in state.items() if key != "unseen"})
+    assert not marks.unseen.any()
+
+
+def test_recorded_transitions_that_were_not_seen_are_not_imitated(tmp_path: Path) -> None:
+    runner = collect(tmp_path, Scripted(), IMITATE, "hitl.takeover.bc_max_age=0")
+    episode = recorded()
+    ago = np.zeros_like(episode.actions[..., 0], np.int64)
+    ago[3] = 1
+    assert people_of(runner).teach([dataclasses.replace(episode, seen_ago=ago)]) == 3
+    assert people_of(runner).second.get_state()["rows"]["tensors"]["driven"].sum() == 2
+
+
 def test_options_that_imitation_cannot_have_here_are_refused_or_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"bc_filter=advantage: hitl.takeover.learn=rlpd_bc .*allowed: none"):
         off_policy(tmp_path, Scripted(), "hasac", *IDENTITY, PEOPLE, IMITATE, "hitl.takeover.bc_filter=advantage")

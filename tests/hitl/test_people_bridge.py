@@ -114,6 +114,21 @@ def test_the_driven_agent_alone_is_overridden(play):
     assert override.policy_mask[..., 0].tolist() == [[0, 1, 1], [1, 1, 1]]
 
 
+def test_how_old_what_they_have_seen_is(play):
+    play.room.control("c", "request", "mover", "hold")
+    play.room.input("c", "mover", 1, 0, 0, 3, True, 60_000)
+    play.step()
+    _, held, _, _ = play.step()
+    assert held.seen_ago.tolist() == [[1, 0, 0], [0, 0, 0]]
+    play.room.input("c", "mover", 2, 0, 2, 3, True, 60_000)
+    assert play.step()[1].seen_ago.sum() == 0
+    play.step(ended=[0])
+    play.step()
+    play.room.input("c", "mover", 3, 0, 3, None, True, 60_000)  # letting go is never too late
+    _, other, _, _ = play.step()
+    assert other.seen_ago[0, 0] == 2, "more steps than the episode has had"
+
+
 def test_doing_nothing_is_an_action_of_the_person(play):
     play.room.control("c", "request", "arm", "toggle")
     play.room.input("c", "arm", 1, 0, 0, None, True, 60_000)

@@ -139,6 +139,8 @@ def test_demonstrations_hold_what_the_environment_did(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.next_obs[:-1], found.obs[1:])
     np.testing.assert_array_equal(found.next_share_obs, arrays["share_obs"][1:])
     np.testing.assert_array_equal(np.flatnonzero(found.human[:, 0]), np.arange(5, 10))
+    assert found.seen_ago is not None
+    assert set(found.seen_ago[found.human].tolist()) == {1}
     assert found.truncated[-1].all()
     # Stepping from what was seen gives what comes next, in the same arrays.
     assert (found.rewards != 0).all()

@@ -81,6 +81,7 @@ def usable(episodes: Iterator[RecordedEpisode]) -> Iterator[RecordedEpisode]:
 def demonstration(episode: RecordedEpisode) -> Demonstration:
     """One episode, whatever people did in it; what they held of an agent that had left is none of it."""
     arrays = episode.load()
+    steps = episode.facts["first_step"] + np.arange(len(arrays["executed"]), dtype=np.int64)[:, None]
     masks = arrays.get("available_actions")
     if masks is not None:
         masks = masks.astype(np.float32)
@@ -97,6 +98,7 @@ def demonstration(episode: RecordedEpisode) -> Demonstration:
         next_obs=arrays["obs"][1:],
         next_share_obs=arrays["share_obs"][1:],
         next_available_actions=None if masks is None else masks[1:],
+        seen_ago=steps - arrays["seen_step"],  # of an earlier episode: -1, and so more than this one has
         human=(arrays["source"] == 1) & arrays["active"],
         ended=bool((arrays["terminated"][-1] | arrays["truncated"][-1] | ~arrays["active"][-1]).all()),
     )
