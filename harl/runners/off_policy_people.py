@@ -132,6 +132,7 @@ class OffPolicyPeople(People):
         rows = rows[~people.is_forgotten(rows)]
         if len(rows):
             index = torch.from_numpy(rows).to(buffer.device)
+            imitated = (people.driven[slot] & ~people.unseen[slot])[rows - slot * self.num_envs]
             taken_at = torch.full_like(index, self.runner.env_steps - ahead * self.num_envs)
             second.add(
                 buffer.gather(index),
@@ -139,7 +140,7 @@ class OffPolicyPeople(People):
                 taken_at,
                 buffer.lengths(index),
                 self.num_envs,
-                torch.from_numpy((people.driven & ~people.unseen)[slot][rows - slot * self.num_envs]).to(buffer.device),
+                torch.from_numpy(imitated).to(buffer.device),
             )
 
     def forget(self, env: int) -> None:

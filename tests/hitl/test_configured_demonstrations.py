@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from harl.hitl.recording.demonstrations import other_options
 from harl.hitl.recording.recorder import Recorder
+from harl.hitl.recording.recordings import find_sessions
 from tests.hitl.recording_fixtures import mpe, record_episodes, session
 from tests.runners.runs import QUICK, Done, cli_tiny, only_run, typed
 
@@ -53,6 +56,22 @@ def test_what_was_otherwise_when_they_were_recorded_is_said(tmp_path: Path) -> N
         f"hitl.demonstrations={folder}: recorded with env.kwargs.local_ratio=0.25; this run has None",
         f"hitl.demonstrations={folder}: recorded with env.physics=classic; this run has mpe2",
     ]
+
+
+def test_an_option_that_only_one_of_both_has_is_said_and_without_a_configuration_nothing(tmp_path: Path) -> None:
+    recorded(tmp_path / "people", "simple_spread")
+    (found,) = find_sessions(tmp_path / "people")
+    env = found.facts["config"]["env"]
+    assert other_options(tmp_path, env) == []
+    other = {**env, "kwargs": {"max_cycles": env["kwargs"]["max_cycles"], "wind": 3}}
+    assert other_options(tmp_path, other) == [
+        "recorded with env.kwargs.N=None; this run has (not set)",
+        "recorded with env.kwargs.local_ratio=None; this run has (not set)",
+        "recorded with env.kwargs.wind=(not set); this run has 3",
+    ]
+    path = found.folder / "session.json"
+    path.write_text(json.dumps({**found.facts, "config": None}), encoding="utf-8")
+    assert other_options(tmp_path, other) == []
 
 
 def test_a_run_that_goes_on_takes_no_others_in(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from harl.hitl.recording.layout import differences
 from harl.hitl.recording.reading import RecordedEpisode
 from harl.hitl.recording.recordings import RecordingError, find_sessions
 
+NOT_SET = "(not set)"
+
 
 def demonstrations(path: str | Path, layout: Layout) -> list[Demonstration]:
     """Recorded episodes in which people drove, as learners take them.
@@ -64,10 +66,11 @@ def other_options(path: str | Path, env: Mapping[str, Any]) -> list[str]:
     found: dict[str, None] = {}
     wanted = flat(env)
     for session in find_sessions(path):
-        own = flat((session.facts.get("config") or {}).get("env", {}))
-        for key in sorted(own.keys() & wanted.keys()) if own else ():
-            if own[key] != wanted[key]:
-                found[f"recorded with env.{key}={own[key]}; this run has {wanted[key]}"] = None
+        config = session.facts.get("config")
+        own = wanted if config is None else flat(config["env"])  # of a session without a run nothing is known
+        for key in sorted(own.keys() | wanted.keys()):
+            if (before := own.get(key, NOT_SET)) != (now := wanted.get(key, NOT_SET)):
+                found[f"recorded with env.{key}={before}; this run has {now}"] = None
     return list(found)
 
 
