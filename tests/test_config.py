@@ -264,6 +264,15 @@ def test_missing_and_unknown_keys_of_a_plain_configuration():
     ]
 
 
+def test_what_was_stored_before_a_key_was_there_goes_on_as_it_was():
+    data = to_dict(build_config(["algo=happo", "hitl=web"]))
+    full = from_dict(data)
+    del data["hitl"]["takeover"]["bc_max_age"], data["hitl"]["reward"]["feedback_grace_s"]
+    assert from_dict(data) == full, "the defaults of today are what was done then"
+    del data["hitl"]["takeover"]["bc_agents"]
+    assert errors_of(data) == ["hitl.takeover.bc_agents is missing: one of same, all"]
+
+
 def test_names_that_choose_a_schema_are_checked():
     errors = errors_of(changed(algo__name="hapo", env__name="mpe3"))
     assert errors == [

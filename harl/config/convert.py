@@ -133,7 +133,9 @@ class _Reader:
         fields = dataclasses.fields(schema)  # type: ignore[arg-type]
         for field in fields:
             key, hint, bounds = prefix + field.name, hints[field.name], field.metadata.get("limits", NO_LIMITS)
-            if field.name not in data:
+            if field.name not in data and "before" in field.metadata:
+                values[field.name] = field.metadata["before"]
+            elif field.name not in data:
                 self.errors.append(f"{key} is missing: {describe(hint, bounds)}")
             elif hint is HitlConfig:
                 chosen = self.chosen(key, _chosen_name(data, field.name), HITL_SCHEMAS)

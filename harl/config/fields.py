@@ -89,6 +89,11 @@ def limits(
     }
 
 
+def younger(metadata: Mapping[str, Any], before: Any) -> Mapping[str, Any]:
+    """Metadata of a key that runs stored before it was there have not; `before` is what they did without it."""
+    return {**metadata, "before": before}
+
+
 NO_LIMITS = limits()["limits"]
 COUNT = limits(at_least=1, at_most=1_000_000)
 """Things that are counted: threads, episodes, passes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harl.config.fields import FRACTION, TEXT, limits
+from harl.config.fields import FRACTION, TEXT, limits, younger
 
 TAKEOVER_MODES = ("auto", "mask_bc", "mask", "executed", "rlpd", "rlpd_bc", "replay", "rlif", "silent")
 """How a learner treats steps that a person drove; `harl.hitl.learning` says what each means."""
@@ -44,7 +44,7 @@ class TakeoverConfig:
     """Imitate every human step, or those with a positive advantage."""
     bc_agents: str = field(metadata=limits(choices=("same", "all")))
     """Who imitates a human step: the agent that was driven, or all."""
-    bc_max_age: int | None = field(metadata=limits(at_least=0))
+    bc_max_age: int | None = field(metadata=younger(limits(at_least=0), None))
     """Most steps between what the driver had seen and a step that is imitated; None = any."""
     cut_trace: bool
     """End the traces of advantages at handovers."""
@@ -76,7 +76,7 @@ class FeedbackConfig:
     """Which of the displayed steps an event is about."""
     only_shown: bool
     """Credit displayed steps alone, not those that passed between two frames."""
-    feedback_grace_s: float = field(metadata=limits(at_least=0, at_most=600))
+    feedback_grace_s: float = field(metadata=younger(limits(at_least=0, at_most=600), 0.0))
     """On-policy: the longest wait before an update for feedback on its last steps."""
 
 
