@@ -21,7 +21,7 @@ from harl.registry import ALGORITHMS
 from harl.runners import OffPolicyBaseRunner
 
 SIZES = (10_000, 1_000_000)
-ROUNDS = 15
+ROUNDS = 45
 """Turns that each buffer has; the median counts."""
 DRAWS = 20
 """Batches in a turn."""

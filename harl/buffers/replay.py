@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harl.buffers.replay_marks import PeopleMarks
-from harl.buffers.replay_records import Records, after_fields, available_memory, before_fields, row_bytes
+from harl.buffers.replay_records import Records, after_fields, available_memory, before_fields, joined, row_bytes
 from harl.buffers.replay_returns import ReturnWindow
 from harl.envs.api import EnvStep, Layout
 
@@ -183,7 +183,8 @@ class ReplayBuffer:
         self, records: Records, prefix: str, obs: NDArray[Any], share_obs: NDArray[Any], masks: NDArray[Any] | None
     ) -> None:
         records.write(f"{prefix}obs", self.head, obs)
-        records.write(f"{prefix}share_obs", self.head, share_obs if self.per_agent_values else share_obs[:, 0])
+        if not self.layout.state_is_observations:
+            records.write(f"{prefix}share_obs", self.head, share_obs if self.per_agent_values else share_obs[:, 0])
         if self.layout.has_masks:
             if masks is None:
                 raise ValueError("replay buffer: the environments give action masks, but this step has none")
@@ -272,6 +273,8 @@ class ReplayBuffer:
         if self._window.n_step > 1:
             last = (index + (steps.long() - 1) * self.num_envs) % (self.slots * self.num_envs)
         fields: dict[str, Any] = before | self._after.select(last)
+        if self.layout.state_is_observations:
+            fields |= {f"{prefix}share_obs": joined(self.layout, fields[f"{prefix}obs"]) for prefix in ("", "next_")}
         if not self.layout.has_masks:
             fields |= dict.fromkeys(("available_actions", "next_available_actions"))
         return ReplayBatch(**fields, index=index)

@@ -68,13 +68,19 @@ def _seen_fields(layout: Layout, prefix: str) -> list[Field]:
     state_shape = layout.share_obs_shape if team else (agents, *layout.share_obs_shape)
     # A state with the rank of the images is made of them: their channels, and planes of zeros and ones.
     image_state = images and len(layout.share_obs_shape) == 3
-    fields = [
-        Field(f"{prefix}obs", (agents, *layout.obs_shape), as_bytes=images),
-        Field(f"{prefix}share_obs", state_shape, not team, image_state),
-    ]
+    fields = [Field(f"{prefix}obs", (agents, *layout.obs_shape), as_bytes=images)]
+    if not layout.state_is_observations:
+        fields.append(Field(f"{prefix}share_obs", state_shape, not team, image_state))
     if layout.has_masks:
         fields.append(Field(f"{prefix}available_actions", (agents, layout.action_number)))
     return fields
+
+
+def joined(layout: Layout, obs: Tensor) -> Tensor:
+    """(B, *share_obs_shape): the state of an environment whose state is the observations (A, B, *obs_shape)."""
+    if len(layout.obs_shape) > 1:
+        return torch.cat(list(obs), dim=1)
+    return torch.cat([own[:, :width] for own, width in zip(obs, layout.obs_dims, strict=True)], dim=1)
 
 
 def row_bytes(layout: Layout) -> int:
@@ -152,7 +158,7 @@ class Records:
         """Copies of the rows (B,) by field: float32, contiguous, (B, …), or (A, B, …) for fields with agents."""
         batch = {}
         for group, rows in zip(self._groups, self._rows, strict=True):
-            records = rows.index_select(0, index)
+            records = _copies(rows, index)
             for field, columns in zip(group, _columns(records, group), strict=True):
                 values = columns.view(-1, *field.shape)
                 if field.per_agent:
@@ -176,6 +182,14 @@ def _zeros(count: int, fields: list[Field], device: torch.device) -> Tensor:
         return torch.zeros(count, width, dtype=fields[0].dtype, device=device)
     # torch would write all of its zeros; numpy leaves that to the system, and asks it for large pages.
     return torch.from_numpy(np.zeros((count, width), np.uint8 if fields[0].as_bytes else np.float32))
+
+
+def _copies(rows: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table, one after the other."""
+    if rows.is_cuda or rows.dtype == torch.uint8:
+        return rows.index_select(0, index)
+    # Sums of one row each: the kernel asks for rows ahead of its need, index_select waits for each of them in turn.
+    return torch.nn.functional.embedding_bag(index, rows, torch.arange(len(index), device=index.device), mode="sum")
 
 
 def _columns(rows: Tensor, fields: list[Field]) -> tuple[Tensor, ...]:

@@ -81,6 +81,9 @@ class Layout:
     """For people: what each agent's action does, in words, where the environment says so. One entry for each index of
     a Discrete (of a MultiDiscrete: of all components, one after the other) or each column of a Box; what is done at
     the same time is separated by ` & `, as `left & say B`."""
+    state_is_observations: bool = False
+    """EP: whether `share_obs` is always the observations of all agents side by side, each at its own width (images:
+    their channels); a replay buffer then keeps them once."""
 
     @property
     def num_agents(self) -> int:

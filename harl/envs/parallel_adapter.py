@@ -20,7 +20,7 @@ from harl.envs import parallel_contract as contract
 from harl.envs.api import EnvError, FloatArray, Layout
 from harl.envs.parallel_arrays import StepArrays
 from harl.envs.parallel_codec import ActionCodec, ObservationCodec, common_obs_shape, split_observation
-from harl.envs.parallel_state import StatePlan, plan_state
+from harl.envs.parallel_state import OBSERVATIONS, StatePlan, plan_state
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ class ParallelAdapter:
             share_obs_shape=plan.shape,
             state_type=state_type,
             has_masks=any(masked),
+            state_is_observations=state_type == "EP" and plan.source == OBSERVATIONS,
         )
         return Blueprint(layout, plan, tuple(masked))
 

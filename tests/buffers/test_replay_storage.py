@@ -89,6 +89,23 @@ def test_PRF_03_and_P_2_a_sample_costs_its_own_rows_whatever_the_size_of_the_buf
     assert costs[1][1] < 4000
 
 
+def test_rows_are_copied_to_the_bit_whatever_they_hold() -> None:
+    """The kernel that copies them is made for sums."""
+    layout = layout_of(1, obs=7)
+    buffer = buffer_of(layout, 6, 2)
+    odd = np.array([np.nan, np.inf, -np.inf, 1e-42, -3.4e38, 2.0**-149, 0.1], np.float32)
+    step = still(layout, [0.0, 0.0])
+    step.obs[0, 0], step.obs[1, 0] = odd, -odd
+    for _ in range(3):
+        buffer.insert(step, no_op(layout, 2), step)
+    batch = buffer.gather(torch.tensor([0, 3, 4, 4, 1]))
+    for b, expected in enumerate((odd, -odd, odd, odd, -odd)):
+        np.testing.assert_array_equal(batch.obs[0, b], expected)
+        np.testing.assert_array_equal(batch.next_obs[0, b], expected)
+    none = buffer.gather(torch.empty(0, dtype=torch.int64))
+    assert none.obs.shape == (1, 0, 7)
+
+
 def test_float64_becomes_float32_DTY01() -> None:
     layout = layout_of(2)
     buffer = buffer_of(layout)

@@ -80,4 +80,5 @@ def make_layout(scenario: Scenario, controls: Controls, state_type: str) -> Layo
         state_type=state_type,
         has_masks=False,
         meanings=controls.meanings,
+        state_is_observations=state_type == "EP",
     )
