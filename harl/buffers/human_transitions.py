@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harl.buffers.possible import possible
 from harl.buffers.replay import ReplayBatch
-from harl.buffers.replay_records import after_fields, before_fields
+from harl.buffers.replay_records import after_fields, before_fields, with_states
 from harl.buffers.ring import GrowingRing
 from harl.envs.api import Layout
 
@@ -88,6 +88,7 @@ class HumanTransitions:
         rows = self._ring.rows(chosen.to(self._ring.device))
         values: dict[str, Any] = dict.fromkeys(_MASKS)
         values |= {name: self._turned(name, rows[name]).contiguous() for name in rows if name not in _OWN}
+        values = with_states(self.layout, values)
         imitate = None
         if bc_coef > 0:
             driven = rows["driven"].t().unsqueeze(-1).float()
@@ -102,6 +103,7 @@ class HumanTransitions:
             first = getattr(batch, name)
             if first is not None:
                 values[name] = torch.cat([first, getattr(human, name)], dim=int(name in self._agents_first))
+        values = with_states(self.layout, values)
         if human.imitate is not None:
             values["imitate"] = torch.cat([torch.zeros_like(batch.valid), human.imitate], dim=1)
         return ReplayBatch(**values, teachers=human.teachers)
@@ -141,5 +143,8 @@ class HumanTransitions:
             # From before it was noted who was driven; such a run imitates nobody.
             nobody = torch.zeros(len(rows["tensors"]["step"]), self.layout.num_agents, dtype=torch.bool)
             rows["tensors"] = {**rows["tensors"], "driven": nobody}
+        # From before states made of observations were left out, there may be more columns.
+        known = {*self._names, *_OWN}
+        rows["tensors"] = {name: tensor for name, tensor in rows["tensors"].items() if name in known}
         self._ring.set_state(rows)
         self.generator.set_state(state["generator"])

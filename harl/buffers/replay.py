@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harl.buffers.replay_marks import PeopleMarks
-from harl.buffers.replay_records import Records, after_fields, available_memory, before_fields, joined, row_bytes
+from harl.buffers.replay_records import (
+    Records,
+    after_fields,
+    available_memory,
+    before_fields,
+    row_bytes,
+    with_states,
+    without_states,
+)
 from harl.buffers.replay_returns import ReturnWindow
 from harl.envs.api import EnvStep, Layout
 
@@ -272,9 +280,7 @@ class ReplayBuffer:
         last = index
         if self._window.n_step > 1:
             last = (index + (steps.long() - 1) * self.num_envs) % (self.slots * self.num_envs)
-        fields: dict[str, Any] = before | self._after.select(last)
-        if self.layout.state_is_observations:
-            fields |= {f"{prefix}share_obs": joined(self.layout, fields[f"{prefix}obs"]) for prefix in ("", "next_")}
+        fields = with_states(self.layout, before | self._after.select(last))
         if not self.layout.has_masks:
             fields |= dict.fromkeys(("available_actions", "next_available_actions"))
         return ReplayBatch(**fields, index=index)
@@ -297,6 +303,8 @@ class ReplayBuffer:
         Raises:
             ValueError: it is of a buffer that was built with other arguments.
         """
+        if self.layout.state_is_observations and "share_obs" in state["settings"]["record"]:
+            state = without_states(self.layout, state)
         saved, own = state["settings"], self._settings()
         different = [f"{name} is {saved[name]} there, {own[name]} here" for name in own if saved[name] != own[name]]
         if different:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,15 @@ def _seen_fields(layout: Layout, prefix: str) -> list[Field]:
     return fields
 
 
-def joined(layout: Layout, obs: Tensor) -> Tensor:
-    """(B, *share_obs_shape): the state of an environment whose state is the observations (A, B, *obs_shape)."""
+def with_states(layout: Layout, batch: dict[str, Any]) -> dict[str, Any]:
+    """Fields of B transitions by name, with the states that are not stored because they are the observations."""
+    if not layout.state_is_observations:
+        return batch
+    return batch | {f"{prefix}share_obs": _joined(layout, batch[f"{prefix}obs"]) for prefix in ("", "next_")}
+
+
+def _joined(layout: Layout, obs: Tensor) -> Tensor:
+    """(B, *share_obs_shape) of observations (A, B, *obs_shape)."""
     if len(layout.obs_shape) > 1:
         return torch.cat(list(obs), dim=1)
     return torch.cat([own[:, :width] for own, width in zip(obs, layout.obs_dims, strict=True)], dim=1)
@@ -112,8 +119,7 @@ class Records:
 
     def __init__(self, fields: list[Field], slots: int, num_envs: int, device: torch.device) -> None:
         self.shapes = {field.name: list(field.shape) for field in fields}
-        groups = [[field for field in fields if field.as_bytes == as_bytes] for as_bytes in (False, True)]
-        self._groups = [group for group in groups if group]
+        self._groups = _side_by_side(fields)
         self._rows = [_zeros(slots * num_envs, group, device) for group in self._groups]
         self._tensors: dict[str, Tensor] = {}
         """(slots, N, *shape) by field, views of the rows."""
@@ -174,6 +180,27 @@ class Records:
         """Put back what `get_state` gave."""
         for rows, saved in zip(self._rows, state, strict=True):
             rows[: len(saved)] = saved.to(rows.device)
+
+
+def without_states(layout: Layout, state: dict[str, Any]) -> dict[str, Any]:
+    """What a buffer has saved that stored states although they are the observations, as one saves it that does not."""
+    full = replace(layout, state_is_observations=False)
+    record = {name: shape for name, shape in state["settings"]["record"].items() if not name.endswith("share_obs")}
+    narrow = state | {"settings": state["settings"] | {"record": record}}
+    for half, fields in (("before", before_fields(full)), ("after", after_fields(full))):
+        tables = []
+        for group, rows in zip(_side_by_side(fields), state[half], strict=True):
+            columns = zip(group, _columns(rows, group), strict=True)
+            kept = [own for field, own in columns if not field.name.endswith("share_obs")]
+            tables.append(torch.cat(kept, dim=1))
+        narrow[half] = tables
+    return narrow
+
+
+def _side_by_side(fields: list[Field]) -> list[list[Field]]:
+    """The fields that share a table, those of one dtype."""
+    groups = [[field for field in fields if field.as_bytes == as_bytes] for as_bytes in (False, True)]
+    return [group for group in groups if group]
 
 
 def _zeros(count: int, fields: list[Field], device: torch.device) -> Tensor:

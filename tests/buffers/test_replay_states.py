@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from harl.buffers.human_transitions import HumanTransitions
 from harl.buffers.replay import ReplayBuffer
-from harl.envs.api import EnvStep, VectorEnv
+from harl.envs.api import EnvStep, Layout, VectorEnv
 from harl.envs.check import random_actions
 from harl.envs.mpe.vector_env import MPEVectorEnv
 from harl.envs.parallel import ParallelVectorEnv
-from tests.buffers.transitions import buffer_of
+from tests.buffers.transitions import GAMMA, assert_equal_batches, buffer_of
 from tests.envs.fixtures import Deaths, FixtureEnv, Hetero
 
 
@@ -49,9 +51,9 @@ ENVS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def filled(env: VectorEnv, steps: int) -> tuple[ReplayBuffer, list[Any], list[Any]]:
+def filled(env: VectorEnv, steps: int, layout: Layout | None = None) -> tuple[ReplayBuffer, list[Any], list[Any]]:
     """A buffer of random steps, and the states (N, …) before and after each of them: final ones where it ended."""
-    buffer = buffer_of(env.layout, env.num_envs * steps, env.num_envs)
+    buffer = buffer_of(layout or env.layout, env.num_envs * steps, env.num_envs)
     view, rng = env.reset([1, 2]), np.random.default_rng(0)
     before, after = [], []
     for _ in range(steps):
@@ -85,6 +87,45 @@ def test_states_made_of_observations_are_kept_once_and_come_back_as_they_were(na
         assert states.shape[1:] == env.layout.share_obs_shape
         assert states.is_contiguous()
         assert states.dtype == torch.float32
+
+
+def second_buffer(buffer: ReplayBuffer, layout: Layout) -> HumanTransitions:
+    """All of a buffer, as what a person drove."""
+    index = torch.arange(len(buffer))
+    driven = torch.ones(len(buffer), layout.num_agents, dtype=torch.bool)
+    second = HumanTransitions(layout, 100, GAMMA, torch.Generator().manual_seed(0))
+    second.add(buffer.gather(index), index % 2, index // 2 * 2, buffer.lengths(index), 2, driven)
+    return second
+
+
+@pytest.mark.parametrize("name", list(ENVS))
+def test_what_people_drove_has_the_same_states(name: str) -> None:
+    env = ENVS[name]("EP")
+    buffer, before, after = filled(env, 13)
+    second = second_buffer(buffer, env.layout)
+    mixed = second.mixed(buffer.gather(torch.tensor([3, 5])), 64)
+    drawn = torch.randint(26, (64,), generator=torch.Generator().manual_seed(0)).tolist()
+    np.testing.assert_array_equal(mixed.share_obs, np.concatenate(before)[[3, 5, *drawn]])
+    np.testing.assert_array_equal(mixed.next_share_obs, np.concatenate(after)[[3, 5, *drawn]])
+
+
+@pytest.mark.parametrize("name", list(ENVS))
+def test_a_buffer_that_was_saved_with_these_states_is_read_without_them(name: str) -> None:
+    env = ENVS[name]("EP")
+    layout = replace(env.layout, state_is_observations=False)
+    earlier, *_ = filled(env, 13, layout)
+    assert {*earlier._before.shapes} >= {"share_obs"}
+    buffer = buffer_of(env.layout, 26, 2)
+    buffer.set_state(earlier.get_state())
+    assert_equal_batches(buffer.sample(40), earlier.sample(40))
+    second = HumanTransitions(env.layout, 100, GAMMA, torch.Generator())
+    saved = second_buffer(earlier, layout)
+    second.set_state(saved.get_state())
+    assert_equal_batches(second.sample(40), saved.sample(40))
+    rows = torch.arange(2)
+    for one in (second, saved):
+        one.add(earlier.gather(rows), rows, rows, rows, 2, torch.ones(2, layout.num_agents, dtype=torch.bool))
+    assert_equal_batches(second.sample(40), saved.sample(40))
 
 
 @pytest.mark.parametrize("name", list(ENVS))
