@@ -23,6 +23,7 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
         "state_type": layout.state_type,
         "has_masks": layout.has_masks,
         "meanings": layout.meanings,
+        "state_is_observations": layout.state_is_observations,
     }
 
 
@@ -37,6 +38,7 @@ def layout_from_json(data: Mapping[str, Any]) -> Layout:
         state_type=data["state_type"],
         has_masks=data["has_masks"],
         meanings=_tuples(data["meanings"]),
+        state_is_observations=data.get("state_is_observations", False),
     )
 
 
