@@ -286,13 +286,65 @@ def test_whoever_anticipates_loses_little_by_reacting_late() -> None:
 
 def test_what_was_pressed_counts_for_as_many_steps_as_it_was_held() -> None:
     agent = _Agent(pressed=deque([(3, 1), (7, 2), (8, 4)]))
-    assert sorted(agent.done(2, 10)) == [1, 1, 1, 1, 2, 4, 4]
-    assert sorted(agent.done(5, 8)) == [1, 1, 2]
+    assert agent.done(2, 10) == [None, 1, 1, 1, 1, 2, 4, 4]
+    assert agent.done(5, 8) == [1, 1, 2]
     assert agent.done(9, 9) == []
     agent.did.extend([(4, 0), (8, 3)])
-    assert sorted(agent.done(5, 10)) == [1, 1, 2, 3, 4], "what is seen to have been done instead"
+    assert agent.done(5, 10) == [1, 1, 2, 3, 4], "what is seen to have been done instead"
     agent.drop()
-    assert agent.done(0, 10) == []
+    assert agent.done(8, 10) == [None, None]
+
+
+@pytest.mark.parametrize("since", [0, 1, 5])
+def test_bodies_are_foreseen_where_they_come_to_be(since: int) -> None:
+    envs, _ = mpe()
+    envs.reset([1])
+    state = envs.get_state()
+    state["agent_positions"] = np.array([[[-5.0, 0.0], [0.0, 0.0], [5.0, 0.0]]])  # nobody runs into anybody
+    envs.set_state(state)
+    expert, names = Heuristic("simple_spread", keys_of("simple_spread")), envs.layout.agents
+    eyes, rng, sights, done = Eyes(), np.random.default_rng(since), [], []
+    for step in range(since + 4):
+        scene = eyes.read(0, step, envs.scene(0) or {})
+        sights.append(Sight(step, 0, step, scene, {}, {}))
+        done.append(rng.integers(5, size=3))
+        envs.step(done[-1].reshape(1, 3, 1).astype(np.float32))
+    known = done[max(0, since - 1) :]
+    ahead = expert.ahead(sights[since], {name: [int(step[i]) for step in known] for i, name in enumerate(names)})
+    after = envs.get_state()
+    for i, name in enumerate(names):
+        # Drawings have three digits, and speeds are differences of them over a tenth of a second.
+        assert ahead.scene.agents[name].place == pytest.approx(after["agent_positions"][0, i], abs=0.02)
+        assert ahead.scene.agents[name].velocity == pytest.approx(after["agent_velocities"][0, i], abs=0.02)
+
+
+def test_whoever_anticipates_does_what_the_moment_asks_for() -> None:
+    """What is done is a function of the state that it is done in, or nobody could learn it from that state."""
+    table = Table(Traits(noise=0.0, delay_steps=(3, 3), anticipates=True))
+    expert = table.mind.expert
+    assert isinstance(expert, Heuristic)
+    fits = []
+    for _ in range(400):
+        now = table.sights[-1]
+        true = expert.ahead(now, {name: [now.actions[name]] for name in table.names} if now.step else {})
+        wanted = {name: expert.act(true, name) for name in table.names}
+        if now.step > 3:
+            fits += [table.held[name] == wanted[name] for name in table.names]
+        table.play(1)
+    assert np.mean(fits) > 0.9
+
+
+def test_an_anticipating_person_takes_in_what_the_policy_did_last() -> None:
+    """A sight says what was done in the step that led to it, and shows nothing of where that will lead."""
+    table = Table(Traits(noise=0.0, delay_steps=(0, 0), anticipates=True, gate="random", segment=1), seed=2)
+    table.play(12, policy=2)
+    given = {clock: message for clock, message in table.sent if message["type"] == "input" and message["held"]}
+    assert given
+    for clock, message in given.items():
+        now, expert = table.sights[clock], table.mind.expert
+        assert isinstance(expert, Heuristic)
+        true = expert.ahead(now, {name: [now.actions[name]] for name in table.names} if now.step else {})
+        assert message["action"] == expert.act(true, message["agent"])
 
 
 def test_an_expert_without_foresight_cannot_anticipate() -> None:

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harl.hitl.scripted.scene import Body, Point, Scene
+from harl.hitl.scripted.scene import STEP_S, Body, Point, Scene
 
-COASTING_S = 0.4
-"""A body that is no longer pushed goes on for as far as its speed takes it in this time: 0.1 s / (1 - 0.75)."""
-PUSH = 0.2
-"""How far a push in one step takes a body in the end: 5 * 0.1 s, coasting."""
+KEPT, SPEED = 0.75, 0.5
+"""Share of a body's speed that is left a step later, and what a push in one step adds: 5 * 0.1 s."""
+COASTING_S = STEP_S / (1 - KEPT)
+"""A body that is no longer pushed goes on for as far as its speed takes it in this time."""
+PUSH = SPEED * COASTING_S
+"""How far a push in one step takes a body in the end."""
 MOST_ORDERS = 6
 """Agents up to which every assignment is tried; beyond, each takes the nearest that is left."""
 CLOSE = 0.2
@@ -59,13 +61,24 @@ def walk(body: Body, target: Point) -> str | None:
     return (("left", "right"), ("down", "up"))[axis][int(missing[axis] > 0)]
 
 
-def pushed(scene: Scene, pushes: Mapping[str, Point]) -> Scene:
-    """A scene with agents where pushes (2,), in full ones to the right and up, take them in the end."""
-    moved = {
-        name: dataclasses.replace(scene.agents[name], place=scene.agents[name].place + PUSH * push)
-        for name, push in pushes.items()
-    }
-    return dataclasses.replace(scene, agents={**scene.agents, **moved})
+def foreseen(scene: Scene, pushes: Mapping[str, Sequence[Point]], unseen: int) -> Scene:
+    """A scene some steps later, as long as nobody is in the way.
+
+    Args:
+        scene: with speeds that have not changed yet by the pushes of the last `unseen` steps.
+        pushes: of each agent, (2,) one a step, in full ones to the right and up; those of the unseen steps first.
+        unseen: see above.
+    """
+    agents = dict(scene.agents)
+    for name, steps in pushes.items():
+        body = agents[name]
+        place, velocity = body.place, body.velocity
+        for step, push in enumerate(steps):
+            if step >= unseen:
+                place = place + STEP_S * velocity
+            velocity = KEPT * velocity + SPEED * push
+        agents[name] = dataclasses.replace(body, place=place, velocity=velocity)
+    return dataclasses.replace(scene, agents=agents)
 
 
 def distance(scenario: str, scene: Scene, agent: str) -> float:

@@ -55,8 +55,8 @@ class _Agent:
         self.pressed.clear()
         self.did.clear()
 
-    def done(self, since: int, until: int) -> list[Action]:
-        """What the person had the agent do in each step from one clock to another, those of before it left out."""
+    def done(self, since: int, until: int) -> list[Action | None]:
+        """What the person had the agent do in each step from one clock to another; None where somebody else did."""
         steps: dict[int, Action] = {}
         end = until
         for begin, action in reversed(self.pressed):
@@ -68,7 +68,7 @@ class _Agent:
             if clock < since:
                 break
             steps[clock] = action
-        return list(steps.values())
+        return [steps.get(clock) for clock in range(since, until)]
 
 
 class Mind:
@@ -287,8 +287,15 @@ class Mind:
         """What was seen, with what was pressed between it and the step that is decided on."""
         if self._foresight is None:
             return seen
-        since, until = seen.clock - self._foresight.unseen, now.clock + round(self.lag)
-        return self._foresight.ahead(seen, {name: agent.done(since, until) for name, agent in self._agents.items()})
+        unseen = min(self._foresight.unseen, seen.step)
+        since, until = seen.clock - unseen, now.clock + round(self.lag)
+        done = {}
+        for name in seen.scene.agents:
+            known = self._agents.get(name, _Agent()).done(since, until)
+            if unseen and known and known[unseen - 1] is None:
+                known[unseen - 1] = seen.actions.get(name)  # a sight says what was done in the step that led to it
+            done[name] = known
+        return self._foresight.ahead(seen, done)
 
     def _action(self, name: str, seen: Sight) -> Action:
         share = SHARE_RANDOM if self.traits.suboptimal else self.traits.noise

@@ -8,9 +8,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from harl.hitl.scripted.heuristics import CLOSE, distance, press, pushed
+from harl.hitl.scripted.heuristics import CLOSE, distance, foreseen, press
 from harl.hitl.scripted.keys import Action, Keys
-from harl.hitl.scripted.scene import Sight
+from harl.hitl.scripted.scene import Point, Sight
 
 Gate = Literal["always", "random", "error"]
 
@@ -67,8 +67,11 @@ class Foresighted(Protocol):
     unseen: int
     """How many of the last steps before a sight have actions whose effect does not show in it yet."""
 
-    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action]]) -> Sight:
-        """What will be seen once these agents have done these actions, one a step."""
+    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action | None]]) -> Sight:
+        """What will be seen once these agents have done these actions, one a step; None: what, nobody knows.
+
+        They begin `unseen` steps before the sight, or with the episode.
+        """
 
 
 class Heuristic:
@@ -89,15 +92,17 @@ class Heuristic:
         """See `Expert`."""
         return self._keys[agent].action(press(self._scenario, sight.scene, agent))
 
-    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action]]) -> Sight:
-        """See `Foresighted`; agents are where pushes take them in the end, and the others stay as they were seen."""
-        pushes = {}
-        for agent, actions in done.items():
-            keys = self._keys[agent]
-            shares = [[keys.share(way, action) for way in ("left", "right", "down", "up")] for action in actions]
-            left, right, down, up = np.sum(shares, axis=0) if shares else np.zeros(4)
-            pushes[agent] = np.array([right - left, up - down])
-        return replace(sight, scene=pushed(sight.scene, pushes))
+    def ahead(self, sight: Sight, done: Mapping[str, Sequence[Action | None]]) -> Sight:
+        """See `Foresighted`; agents of which nothing is known go on as fast as they were, slowing down."""
+        pushes = {name: [self._push(name, action) for action in actions] for name, actions in done.items()}
+        return replace(sight, scene=foreseen(sight.scene, pushes, min(self.unseen, sight.step)))
+
+    def _push(self, agent: str, action: Action | None) -> Point:
+        """(2,) where an action pushes, to the right and up."""
+        if action is None:
+            return np.zeros(2)
+        left, right, down, up = (self._keys[agent].share(way, action) for way in ("left", "right", "down", "up"))
+        return np.array([right - left, up - down])
 
     def mistaken(self, before: Sight | None, now: Sight, agent: str) -> bool:
         """Another action than the expert's, while the agent is not where it should be and got no nearer."""
