@@ -191,7 +191,13 @@ class ReplayBuffer:
         self, records: Records, prefix: str, obs: NDArray[Any], share_obs: NDArray[Any], masks: NDArray[Any] | None
     ) -> None:
         records.write(f"{prefix}obs", self.head, obs)
-        if not self.layout.state_is_observations:
+        if self.layout.state_is_observations:
+            if share_obs.shape[2:] != self.layout.share_obs_shape:
+                raise ValueError(
+                    f"replay buffer: share_obs has shape {share_obs.shape}, expected (N, A) and "
+                    f"{self.layout.share_obs_shape}"
+                )
+        else:
             records.write(f"{prefix}share_obs", self.head, share_obs if self.per_agent_values else share_obs[:, 0])
         if self.layout.has_masks:
             if masks is None:
@@ -303,12 +309,15 @@ class ReplayBuffer:
         Raises:
             ValueError: it is of a buffer that was built with other arguments.
         """
-        if self.layout.state_is_observations and "share_obs" in state["settings"]["record"]:
-            state = without_states(self.layout, state)
-        saved, own = state["settings"], self._settings()
+        saved, own = dict(state["settings"]), self._settings()
+        wider = self.layout.state_is_observations and "share_obs" in saved["record"]
+        if wider:
+            saved["record"] = {name: shape for name, shape in saved["record"].items() if name in own["record"]}
         different = [f"{name} is {saved[name]} there, {own[name]} here" for name in own if saved[name] != own[name]]
         if different:
             raise ValueError(f"the saved replay buffer does not fit this one: {'; '.join(different)}")
+        if wider:
+            state = without_states(self.layout, state)
         self.filled, self.head = state["filled"], state["head"]
         self._window.set_state(state["window"])
         self._before.set_state(state["before"])

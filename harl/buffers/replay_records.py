@@ -184,9 +184,7 @@ class Records:
 
 def without_states(layout: Layout, state: dict[str, Any]) -> dict[str, Any]:
     """What a buffer has saved that stored states although they are the observations, as one saves it that does not."""
-    full = replace(layout, state_is_observations=False)
-    record = {name: shape for name, shape in state["settings"]["record"].items() if not name.endswith("share_obs")}
-    narrow = state | {"settings": state["settings"] | {"record": record}}
+    full, narrow = replace(layout, state_is_observations=False), dict(state)
     for half, fields in (("before", before_fields(full)), ("after", after_fields(full))):
         tables = []
         for group, rows in zip(_side_by_side(fields), state[half], strict=True):
@@ -216,6 +214,7 @@ def _copies(rows: Tensor, index: Tensor) -> Tensor:
     if rows.is_cuda or rows.dtype == torch.uint8:
         return rows.index_select(0, index)
     # Sums of one row each: the kernel asks for rows ahead of its need, index_select waits for each of them in turn.
+    # Values stay as they are, but for the sign of a zero.
     return torch.nn.functional.embedding_bag(index, rows, torch.arange(len(index), device=index.device), mode="sum")
 
 

@@ -85,6 +85,19 @@ class Layout:
     """EP: whether `share_obs` is always the observations of all agents side by side, each at its own width (images:
     their channels); a replay buffer then keeps them once."""
 
+    def __post_init__(self) -> None:
+        if self.state_is_observations and (self.state_type != "EP" or self.share_obs_shape != self._joined_shape()):
+            raise ValueError(
+                f"layout: state_is_observations needs state_type EP and share_obs_shape {self._joined_shape()}, the "
+                f"observations side by side; received {self.state_type} and {self.share_obs_shape}"
+            )
+
+    def _joined_shape(self) -> tuple[int, ...]:
+        """Shape of all observations side by side."""
+        if len(self.obs_shape) > 1:
+            return (self.num_agents * self.obs_shape[0], *self.obs_shape[1:])
+        return (sum(self.obs_dims),)
+
     @property
     def num_agents(self) -> int:
         return len(self.agents)

@@ -201,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--flip", type=_share, default=own.flip, help="share of decisions of the gate turned round")
     parser.add_argument("--delay-steps", type=_range, default=own.delay_steps, metavar="2..4", help="reaction time")
     parser.add_argument(
-        "--anticipate", action="store_true", help="allow for keys pressed since what is acted on was seen"
+        "--anticipate", action="store_true", help="act on where bodies will be by then (of physics=mpe2)"
     )
     parser.add_argument("--noise", type=_share, default=own.noise, help="share of random actions")
     parser.add_argument("--suboptimal", action="store_true", help="half of the actions are random")

@@ -128,6 +128,27 @@ def test_a_buffer_that_was_saved_with_these_states_is_read_without_them(name: st
     assert_equal_batches(second.sample(40), saved.sample(40))
 
 
+def test_a_saved_buffer_of_other_settings_is_refused_also_where_it_has_these_states() -> None:
+    env = ENVS["spread"]("EP")
+    earlier, *_ = filled(env, 13, replace(env.layout, state_is_observations=False))
+    with pytest.raises(ValueError, match=r"does not fit this one.*record is"):
+        buffer_of(ENVS["speaker-listener"]("EP").layout, 26, 2).set_state(earlier.get_state())
+
+
+def test_a_state_of_another_width_is_refused() -> None:
+    env = ENVS["spread"]("EP")
+    step = env.reset([1, 2])
+    wrong = replace(step, share_obs=step.share_obs[:, :, :5])
+    with pytest.raises(ValueError, match=r"share_obs has shape \(2, 3, 5\), expected .*\(54,\)"):
+        buffer_of(env.layout, 26, 2).insert(wrong, np.zeros((2, 3, 1), np.float32), step)
+
+
+@pytest.mark.parametrize("change", [{"state_type": "FP"}, {"share_obs_shape": (53,)}])
+def test_a_layout_that_cannot_be_true_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"state_is_observations needs state_type EP and share_obs_shape \(54,\)"):
+        replace(ENVS["spread"]("EP").layout, **change)
+
+
 @pytest.mark.parametrize("name", list(ENVS))
 def test_states_with_the_agents_identity_are_kept_as_they_are(name: str) -> None:
     assert not ENVS[name]("FP").layout.state_is_observations

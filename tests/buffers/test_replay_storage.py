@@ -89,7 +89,7 @@ def test_PRF_03_and_P_2_a_sample_costs_its_own_rows_whatever_the_size_of_the_buf
     assert costs[1][1] < 4000
 
 
-def test_rows_are_copied_to_the_bit_whatever_they_hold() -> None:
+def test_rows_are_copied_as_they_are_whatever_they_hold() -> None:
     """The kernel that copies them is made for sums."""
     layout = layout_of(1, obs=7)
     buffer = buffer_of(layout, 6, 2)

@@ -357,6 +357,24 @@ def test_an_expert_without_foresight_cannot_anticipate() -> None:
         robot.main(["--url", "ws://127.0.0.1:9/", "--policy", "checkpoint", "somewhere", "--anticipate"])
 
 
+def test_what_was_pressed_in_vain_is_not_taken_for_done() -> None:
+    """Between a lease and its first effect the policy goes on, and the sights say what it did."""
+    table = Table(Traits(noise=0.0, delay_steps=(0, 0), anticipates=True))
+    mind, names = table.mind, table.names
+    pressed = dict.fromkeys(names, 3)
+    for name in names:
+        mind._agents[name].pressed.append((0, 3))
+    now = Sight(1, 0, 1, table.sights[0].scene, dict.fromkeys(names, 2), dict.fromkeys(names, "policy"))
+    expert = mind.expert
+    assert isinstance(expert, Heuristic)
+    found = mind._allowing_for(now, now).scene.agents
+    true = expert.ahead(now, {name: [2] for name in names}).scene.agents
+    vain = expert.ahead(now, {name: [pressed[name]] for name in names}).scene.agents
+    for name in names:
+        np.testing.assert_array_equal(found[name].velocity, true[name].velocity)
+        assert (found[name].velocity != vain[name].velocity).any()
+
+
 @pytest.mark.parametrize("gate", ["always", "random", "error"])
 @pytest.mark.parametrize("budget", [0.1, 0.3])
 def test_budget_is_kept(gate: Any, budget: float) -> None:

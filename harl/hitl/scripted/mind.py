@@ -56,7 +56,7 @@ class _Agent:
         self.did.clear()
 
     def done(self, since: int, until: int) -> list[Action | None]:
-        """What the person had the agent do in each step from one clock to another; None where somebody else did."""
+        """What the person had the agent do in each step from one clock to another; None outside of the takeover."""
         steps: dict[int, Action] = {}
         end = until
         for begin, action in reversed(self.pressed):
@@ -284,7 +284,7 @@ class Mind:
         return found
 
     def _allowing_for(self, seen: Sight, now: Sight) -> Sight:
-        """What was seen, with what was pressed between it and the step that is decided on."""
+        """What will have come of what was seen, of the last actions and of what was pressed, when an input acts."""
         if self._foresight is None:
             return seen
         unseen = min(self._foresight.unseen, seen.step)
@@ -292,8 +292,8 @@ class Mind:
         done = {}
         for name in seen.scene.agents:
             known = self._agents.get(name, _Agent()).done(since, until)
-            if unseen and known and known[unseen - 1] is None:
-                known[unseen - 1] = seen.actions.get(name)  # a sight says what was done in the step that led to it
+            if unseen and known:  # what was done in the step that led to a sight is no guess: the sight says it
+                known[unseen - 1] = seen.actions.get(name, known[unseen - 1])
             done[name] = known
         return self._foresight.ahead(seen, done)
 

@@ -22,7 +22,7 @@ class Traits:
     delay_steps: tuple[int, int] = (2, 4)
     """Steps from seeing to acting, drawn anew for each takeover; what the network takes counts in."""
     anticipates: bool = False
-    """Whether to allow for what was pressed since what is acted on was seen, as people do who have practised."""
+    """Whether to act on where bodies will be by then, as people do who have practised."""
     noise: float = 0.1
     """Share of actions that are random."""
     suboptimal: bool = False
@@ -83,7 +83,8 @@ class Heuristic:
     """
 
     unseen = 1
-    """A push changes the speed of a body, and the speed its place a step later."""
+    """A push changes the speed of a body, and the speed its place a step later. (With physics=classic in the same step:
+    what is foreseen there is a step behind.)"""
 
     def __init__(self, scenario: str, keys: Mapping[str, Keys]) -> None:
         self._scenario, self._keys = scenario, keys
